@@ -39,7 +39,7 @@ fn main() {
         stored.is_encodable = true;
         stored.fields = StoredFields::Prepared(Arc::clone(&metadata));
         stored.lifetime = Duration::from_secs(3600);
-        store.insert(key, Arc::new(stored));
+        store.insert(&key, Arc::new(stored));
     }
     store.sweep(Moment::default(), |_| Some(Duration::ZERO));
     let grown = resident().saturating_sub(before);

@@ -126,7 +126,7 @@ fn look_up(bencher: divan::Bencher<'_, '_>, entries: u64) {
         let mut stored = StoredResponse::of_json(vec![b'x'; 600]);
         stored.received = clock.now();
         stored.lifetime = Duration::from_secs(3600);
-        cache.store().insert(key(n), Arc::new(stored));
+        cache.store().insert(&key(n), Arc::new(stored));
     }
     // A stride that visits all, so that the processor's caches do not help.
     let keys: Vec<_> = (0..entries.min(4096))

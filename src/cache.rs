@@ -193,7 +193,7 @@ mod tests {
             }
         };
         assert_eq!(at(0), "uri-miss None", "nothing is stored");
-        assert!(cache.store.insert(key.clone(), Arc::new(stored)));
+        assert!(cache.store.insert(&key, Arc::new(stored)));
         for (age, expected) in [
             (0, "Fresh 10"),
             (9, "Fresh 1"),

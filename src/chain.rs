@@ -3,8 +3,9 @@
 //!
 //! The status path reports the tip ([`tip::Tip::apply_status`]), other upstream answers name
 //! blocks ([`tip::Tip::apply_answer`]). The rules are in [`ledger`] and [`freshness`], and are
-//! pure. The cache calls [`tip::Tip::freshness`] for each hit, which takes no lock. Everything else is behind a lock for each tip and one for the index
-//! of transactions, held for arithmetic only.
+//! pure. The cache calls [`tip::Tip::freshness`] for each hit, which takes no lock. Everything
+//! else is behind a lock for each tip and one for the index of transactions, held for
+//! arithmetic only.
 //!
 //! Invariant: the end of an epoch is visible on all threads before the answer that
 //! showed it is served.

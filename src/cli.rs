@@ -62,7 +62,7 @@ Control routes (on the same port):
   GET    /sandbox/examples              paths that have content
   GET    /sandbox/counts                how many requests came, by route
   GET    /sandbox/journal               the last 100 requests: target and status
-  POST   /sandbox/fault?kind=503        a fault; also kind=stall, close; times=N, chance=0.1, path=PREFIX
+  POST   /sandbox/fault?kind=503        also kind=stall, close; times=N, chance=0.1, path=PREFIX
   GET    /sandbox/fault                 the faults
   DELETE /sandbox/fault                 clears the faults
   POST   /sandbox/advance?blocks=N      new blocks

@@ -164,6 +164,9 @@ impl Config {
         let above = DeTable::parse(&overrides.text).map_err(problem)?;
         let merged = Spanned::new(0..text.len(), merged(above.into_inner(), table));
         let mut file = File::deserialize(Deserializer::from(merged)).map_err(problem)?;
+        if file.server.listen.is_empty() && file.listener.is_empty() {
+            file.server.listen.push(server::PUBLIC.into());
+        }
         let mut problems = Vec::new();
         match (&mut file.shared, &overrides.engine) {
             (Some(shared), engine) => shared.engine.clone_from(engine),
@@ -310,7 +313,7 @@ fn check(file: &File, upstreams: &[upstream::Settings], problems: &mut Vec<Strin
     }
     if let Some(shared) = &file.shared {
         let replicas = shared.replicas;
-        for (key, limit) in upstreams.iter().flat_map(|upstream| limits(upstream, true)) {
+        for (key, limit) in upstreams.iter().flat_map(limits) {
             refuse(
                 limit < replicas.get(),
                 format!(
@@ -322,8 +325,9 @@ fn check(file: &File, upstreams: &[upstream::Settings], problems: &mut Vec<Strin
 }
 
 /// The limits of an upstream's API keys, by the names of their keys.
-fn limits(upstream: &upstream::Settings, has_keys: bool) -> Vec<(String, u32)> {
-    let limits = upstream.limits(has_keys);
+fn limits(upstream: &upstream::Settings) -> Vec<(String, u32)> {
+    // As though there were keys.
+    let limits = upstream.limits(true);
     let limits = [
         ("requests_per_minute", limits.per_minute),
         ("requests_per_second", limits.per_second),

@@ -29,7 +29,8 @@ use crate::identify::{Client, TrustedProxies};
 use crate::sync::lock;
 
 /// How many rows are looked at when one must make room; with more rows, they are chosen at
-/// random. Whoever has a tenth of them is missed in one of a thousand cases.
+/// random. Whoever has a tenth of them is missed in one of a thousand cases, and whoever has
+/// `limit.connections` of `server.max_connections` at their defaults in one of eight.
 const SAMPLE: usize = 64;
 
 /// What connections may hold.
@@ -50,8 +51,8 @@ pub struct Bounds {
 pub struct PerClient {
     /// Concurrent connections. Beyond it, the client loses an idle one.
     pub connections: u32,
-    /// Bytes of answers that the client has not read yet. Beyond it, its longest-stalled
-    /// connections are reset; one answer may have more.
+    /// Bytes of answers that the client has not read yet, beside its largest one. Beyond it,
+    /// its longest-stalled connections are reset.
     pub unread: u64,
 }
 
@@ -127,12 +128,17 @@ impl OpenConnection {
     pub(crate) fn activity(&self) -> &Arc<Activity> {
         &self.0
     }
+
+    /// Takes it out of the table, before it is entered for another owner.
+    pub(crate) fn leave(&self) {
+        let of = &self.0;
+        of.table.change(|table| table.remove(of));
+    }
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        let of = &self.0;
-        of.table.change(|table| table.remove(of));
+        self.leave();
     }
 }
 

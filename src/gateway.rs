@@ -9,8 +9,8 @@
 //! The listener calls [`Gateway::answer`] for each request. [`cache::decision`]
 //! decides whether a stored response answers it; then the response is ready at
 //! once. Otherwise it is a future, because it must be fetched (`miss`) by [`fill`]. A step
-//! that cannot continue returns a [`Refusal`]. Every response leaves through `Gateway::finish`, except
-//! those to connections over a limit.
+//! that cannot continue returns a [`Refusal`]. Every response leaves through
+//! `Gateway::finish`.
 //!
 //! Invariants: a request that does not validate never reaches the upstream;
 //! a collapsed fetch is a task of its own, so no client's disconnect cancels it

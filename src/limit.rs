@@ -59,10 +59,10 @@ pub struct Settings {
     /// The TLS handshakes per second of one client. Further connections are closed. Trusted
     /// proxies may do any number.
     pub(crate) tls_handshakes_per_second: NonZeroU32,
-    /// The most that one client may hold of `server.max_unsent_bytes`.
+    /// The most that one client may hold of `server.max_unsent_bytes`, beside its largest
+    /// answer.
     ///
-    /// Beyond this, ordgate closes its connections, the longest waiting first, except for
-    /// the last one. Trusted proxies may hold any amount.
+    /// Beyond this, ordgate closes its connections, the longest waiting first. Trusted proxies may hold any amount.
     #[serde(with = "Size::<65_536>")]
     pub(crate) unsent_bytes: u64,
 }

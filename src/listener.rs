@@ -298,7 +298,7 @@ impl Acceptor {
         };
         let acceptor = self.clone();
         let served = async move {
-            if accepted.has_sent(&socket).await {
+            if accepted.first_bytes(&socket).await.is_some() {
                 // In memory of its own: many connections never come here.
                 Box::pin(acceptor.begin(socket, accepted)).await;
             }

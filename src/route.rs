@@ -130,7 +130,7 @@ impl ChainSegments {
             path.segment_of(at)
         };
         Self {
-            block: segment(|kind| matches!(kind, ParameterType::Block { .. })),
+            block: segment(|kind| matches!(kind, ParameterType::Block)),
             hex64: segment(|kind| matches!(kind, ParameterType::Hex64)),
             ticker: segment(|kind| matches!(kind, ParameterType::Ticker)),
         }

@@ -13,6 +13,9 @@ use serde::Serialize;
 
 /// The number of digits of a hash.
 pub(crate) const HASH_DIGITS: usize = 64;
+/// The zeros that a block hash begins with at least: proof of work gives the hashes of a
+/// chain's blocks leading zeros, and the reference upstream demands them.
+pub(crate) const HASH_ZEROS: usize = 8;
 /// The most digits of a block height as sent, leading zeros included.
 const HEIGHT_DIGITS: usize = 10;
 /// The most UTF-16 code units of a ticker. The reference upstream answers a longer
@@ -32,12 +35,9 @@ pub(crate) enum ParameterType {
     /// 64 hexadecimal digits; canonical in lower case.
     Hex64,
     /// A block: a height (at most 10 digits, within u32; canonical without leading
-    /// zeros) or a hash (64 hexadecimal digits; canonical in lower case).
-    Block {
-        /// The number of zeros that a hash begins with at least, 0 to 64: proof of
-        /// work gives the hashes of a chain's blocks leading zeros.
-        zeros: u8,
-    },
+    /// zeros) or a hash (64 hexadecimal digits, at least [`HASH_ZEROS`] of them leading zeros;
+    /// canonical in lower case).
+    Block,
     /// A BRC-20 ticker: 1 to 100 characters of UTF-8 (those beyond U+FFFF count
     /// twice) without control characters; canonical with ASCII in lower case.
     Ticker,
@@ -131,7 +131,7 @@ impl ParameterType {
                 }
             }
         }
-        if matches!(self, Self::Hex64 | Self::Block { .. } | Self::Ticker) {
+        if matches!(self, Self::Hex64 | Self::Block | Self::Ticker) {
             lower_case(&mut out[begin..]);
         }
         Ok(())
@@ -144,12 +144,11 @@ impl ParameterType {
         // upstream they would name another resource.
         let is_text = || !text.chars().any(char::is_control) && !matches!(text, "." | "..");
         let is_valid = match self {
-            Self::Block { zeros } if text.len() == HASH_DIGITS => {
-                let mut zeros = text.bytes().take(usize::from(*zeros));
-                is_hash(text) && zeros.all(|digit| digit == b'0')
+            Self::Block if text.len() == HASH_DIGITS => {
+                is_hash(text) && text.bytes().take(HASH_ZEROS).all(|digit| digit == b'0')
             }
             Self::Hex64 => is_hash(text),
-            Self::Block { .. } => {
+            Self::Block => {
                 let is_height = is_number(text) && text.len() <= HEIGHT_DIGITS;
                 let digits = text.trim_start_matches('0');
                 let digits = if digits.is_empty() { "0" } else { digits };
@@ -183,17 +182,11 @@ impl fmt::Display for ParameterType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hex64 => f.write_str("64 hexadecimal digits"),
-            Self::Block { zeros } => {
-                let zeros = match zeros {
-                    0 => String::new(),
-                    zeros => format!(" with at least {zeros} leading zeros"),
-                };
-                let most = u32::MAX;
-                write!(
-                    f,
-                    "a block height (at most {HEIGHT_DIGITS} digits, 0 to {most}) or a block hash (64 hexadecimal digits{zeros})"
-                )
-            }
+            Self::Block => write!(
+                f,
+                "a block height (at most {HEIGHT_DIGITS} digits, 0 to {}) or a block hash (64 hexadecimal digits with at least {HASH_ZEROS} leading zeros)",
+                u32::MAX
+            ),
             Self::Ticker => write!(
                 f,
                 "a ticker: 1 to {TICKER_CHARACTERS} characters of UTF-8 (those beyond U+FFFF count twice), percent-encoded once, without control characters"

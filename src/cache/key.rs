@@ -61,10 +61,3 @@ pub(crate) fn target_of(key: &[u8]) -> &str {
     let target = key.get(ROUTE..).unwrap_or_default();
     std::str::from_utf8(target).unwrap_or("")
 }
-
-impl From<&[u8]> for Key {
-    /// From the bytes of a whole key.
-    fn from(bytes: &[u8]) -> Self {
-        Self(bytes.to_vec())
-    }
-}

@@ -23,7 +23,8 @@ use super::vary::nominated;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SetCookie {
-    /// All, without the field: no client receives it.
+    /// All, without the field: no client receives it. Only for typed routes, which drop it.
+    #[serde(skip)]
     Dropped,
     /// Those with explicit freshness or `public`; not those with heuristic
     /// freshness.

@@ -28,7 +28,7 @@ const MAX_VARIANTS: usize = 64;
 /// moka's maintenance runs once one part in this many of `max_bytes` was inserted.
 const MAX_PENDING_SHARE: u64 = 64;
 
-/// No entry may take more than one part in this many of `max_bytes`.
+/// No body is stored that takes more than one part in this many of `max_bytes`.
 const MAX_ENTRY_SHARE: u64 = 8;
 
 /// What a key holds.
@@ -109,7 +109,8 @@ impl Store {
         encoded: Option<Bytes>,
     ) {
         stored.encodings.set(coding, encoded);
-        // moka weighs an entry when it is put.
+        // moka weighs an entry when it is put. (What is inserted at this moment may be lost, and
+        // is then fetched again.)
         let entry = self.cache.entry(key.as_bytes().into());
         entry.and_compute_with(|entry| match entry {
             Some(entry) => Op::Put(entry.into_value()),
@@ -174,11 +175,11 @@ impl Store {
     }
 
     /// Stores a response, unless it is too large. Returns whether it was stored.
-    pub fn insert(&self, key: Key, stored: Arc<StoredResponse>) -> bool {
-        let entry = Entry::One(stored);
-        let weight = entry.weight(key.as_bytes());
-        let fits = u64::from(weight) <= self.max_body();
+    pub fn insert(&self, key: &Key, stored: Arc<StoredResponse>) -> bool {
+        let fits = stored.body.len() as u64 <= self.max_body();
         if fits {
+            let entry = Entry::One(stored);
+            let weight = entry.weight(key.as_bytes());
             self.cache.insert(key.as_bytes().into(), entry);
             self.keep_bound(weight);
         }
@@ -257,7 +258,7 @@ impl Store {
         }
     }
 
-    /// The most bytes of an entry that is stored.
+    /// The most bytes of a body that is stored.
     pub(crate) fn max_body(&self) -> u64 {
         self.max_bytes / MAX_ENTRY_SHARE
     }

@@ -88,7 +88,7 @@ pub fn for_the_origin(request: &HeaderMap) -> bool {
 
 /// Whether `If-None-Match` lists an entity tag, by weak comparison (§13.1.2), or is `*`, which
 /// matches any representation. With `is_encoded`, the tags of the codings of the same body
-/// match too.
+/// match too. A tag that ends in a backslash is found only at the end of a list.
 #[inline]
 fn lists_tag(request: &HeaderMap, own: Option<EntityTag<'_>>, is_encoded: bool) -> bool {
     let matches = |tag: EntityTag<'_>, own: EntityTag<'_>| {

@@ -124,8 +124,9 @@ pub(crate) struct View {
     pub(crate) epoch: Epoch,
     /// When the epoch began.
     pub(crate) began: Moment,
-    /// When the one before ceased to keep answers fresh: earlier, if the tip was lost.
-    pub(crate) ended: Moment,
+    /// When the epochs before it ceased to keep answers fresh, the last one first: earlier, if
+    /// the tip was lost.
+    pub(crate) ended: [Moment; 8],
     /// Recent responses that name a higher block are stale: the tip, or a lower one that it
     /// had and that is not checked yet.
     pub(crate) lowest_tip: Option<u32>,
@@ -186,8 +187,8 @@ impl View {
     }
 
     /// Whether a stored response with this lifetime is fresh, and its age: the time since it was
-    /// received, or since the last status that left it fresh. What is of an epoch before the
-    /// last counts as stale since it was received.
+    /// received, or since the last status that left it fresh. What is of an epoch that ended
+    /// longer ago than is known counts as stale since it was received.
     pub(super) fn freshness(
         &self,
         stamp: &ChainStamp,
@@ -198,8 +199,13 @@ impl View {
         let (until, mut age) = (received + lifetime, now.since(received));
         let until = match stamp.class {
             Class::Final => return (Freshness::until(until, now), age),
-            Class::Absent | Class::Live if stamp.epoch + 1 == self.epoch => until.min(self.ended),
-            Class::Absent | Class::Live if stamp.epoch != self.epoch => received,
+            Class::Absent | Class::Live if stamp.epoch != self.epoch => {
+                let ago = self.epoch.wrapping_sub(stamp.epoch + 1);
+                let ended = usize::try_from(ago)
+                    .ok()
+                    .and_then(|ago| self.ended.get(ago));
+                until.min(ended.copied().unwrap_or(received))
+            }
             Class::Live if !stamp.is_settled => until.min(self.began + finality.live_ttl),
             Class::Absent | Class::Live => until,
             Class::Recent => until.min(self.recent_until(stamp)),

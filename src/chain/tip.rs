@@ -216,8 +216,7 @@ impl Tip {
     }
 
     /// Applies a status, requested at `sent`, here or by another replica: then it has no
-    /// `start`. Returns from which height on everything is
-    /// to be purged, if anything is.
+    /// `start`. Returns from which height on everything is to be purged, if anything is.
     pub(crate) fn apply_status(
         &self,
         (start, sent): (Option<RequestStart>, Moment),

@@ -32,6 +32,10 @@ fn configuration() -> String {
     page.control("SH", ["DESCRIPTION"]);
     for line in config::page().lines().skip(1) {
         let line = line.replace(['`', '\\'], "").replace("&lt;", "<");
+        // What a value may be is in italics.
+        let line = line
+            .strip_prefix('_')
+            .map_or_else(|| line.clone(), |rest| rest.replacen("._", ".", 1));
         match line.split_once(' ') {
             Some(("##", table)) => page.control("SH", [table]),
             Some(("###", key)) => page.control("TP", []).text([bold(key)]),

@@ -166,7 +166,8 @@ fn check_names(file: &File, upstreams: &[Settings], problems: &mut Vec<String>) 
         if let Some(name) = named
             && !upstreams.iter().any(|one| *one.name == **name)
         {
-            let names: Vec<_> = upstreams.iter().map(|one| &*one.name).collect();
+            let names = upstreams.iter().skip(1);
+            let names: Vec<_> = names.map(|one| &*one.name).collect();
             problems.push(format!(
                 "{key} is {name:?}; allowed are \"{DEFAULT}\", which is [upstream], and the names of [upstreams.NAME]: {}",
                 names.join(", ")

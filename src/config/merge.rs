@@ -122,22 +122,34 @@ pub(super) fn located(name: &str, text: &str, error: &toml::de::Error) -> String
 
 /// An error of serde's without the names of Rust's types.
 fn in_words(message: &str) -> String {
-    let (before, table) = match message.split_once("expected struct ") {
-        Some((before, _its_name)) => (before, "expected a table"),
-        None => (message, ""),
-    };
-    let mut text = format!("{before}{table}");
-    for (type_name, words) in [
-        ("a nonzero u32", "a whole number of at least 1"),
+    // What came in place of a table may be a URL with a password.
+    if message.contains("expected struct ") {
+        return "allowed is a table".to_owned();
+    }
+    let mut text = message.to_owned();
+    for (rust, words) in [
+        ("a nonzero u32", "a whole number from 1 to 4294967295"),
         ("a nonzero u64", "a whole number of at least 1"),
-        ("expected u16", "expected a whole number"),
-        ("expected u32", "expected a whole number"),
+        ("expected u16", "expected a whole number from 0 to 65535"),
+        (
+            "expected u32",
+            "expected a whole number from 0 to 4294967295",
+        ),
         ("expected u64", "expected a whole number"),
+        ("expected f64", "expected a number"),
+        ("a sequence", "a list"),
+        ("a boolean", "true or false"),
+        ("path string", "a string"),
+        ("wanted string or table", "allowed is a string"),
+        ("expected socket address", SOCKET_ADDRESS),
+        ("invalid socket address syntax", SOCKET_ADDRESS),
     ] {
-        text = text.replace(type_name, words);
+        text = text.replace(rust, words);
     }
     text
 }
+
+const SOCKET_ADDRESS: &str = "allowed is an IP address and a port, such as \"127.0.0.1:9090\"";
 
 /// The path of the key whose value begins at an offset.
 fn key_at(table: &DeTable<'_>, at: usize) -> Option<String> {

@@ -7,8 +7,6 @@ use serde::{Deserialize, Serialize};
 use crate::route;
 use crate::validate::ParameterType;
 
-/// The zeros that a block hash begins with; the reference upstream demands them, too.
-const HASH_ZEROS: u8 = 8;
 /// The most characters of a string.
 const MAX_LENGTH: usize = 255;
 
@@ -117,7 +115,7 @@ impl ParameterTable {
         }
         Ok(match self.r#type {
             Type::Hex64 => ParameterType::Hex64,
-            Type::Block => ParameterType::Block { zeros: HASH_ZEROS },
+            Type::Block => ParameterType::Block,
             Type::Ticker => ParameterType::Ticker,
             Type::Integer => {
                 let min = self.min.unwrap_or(0);

@@ -54,7 +54,11 @@ fn add_keys(page: &mut String, path: &str, table: &Value) {
         inner.push((path, header, keys, key));
     }
     for (path, header, keys, key) in inner {
-        page.push_str(&format!("\n## `{header}`\n\n{}\n", escaped(text(key))));
+        let about = [text(key), text(keys)]
+            .into_iter()
+            .find(|about| !about.is_empty());
+        let about = escaped(about.unwrap_or_default());
+        page.push_str(&format!("\n## `{header}`\n\n{about}\n"));
         match &*path {
             // Its keys are those of [upstream].
             "upstreams" => {}
@@ -121,6 +125,13 @@ fn allowed(schema: &Value) -> String {
     match kind {
         Some("boolean") => "true or false".to_owned(),
         Some("array") => format!("a list, each {}", allowed(&schema["items"])),
+        Some("object") => {
+            format!(
+                "a table, each value {}",
+                allowed(&schema["additionalProperties"])
+            )
+        }
+        Some("integer") if schema["minimum"] == 1 => "a whole number of at least 1".to_owned(),
         Some("integer") => "a whole number".to_owned(),
         Some("number") => "a number".to_owned(),
         _ => "a string".to_owned(),

@@ -23,7 +23,8 @@ use crate::{limit, upstream};
 #[serde(default, deny_unknown_fields)]
 pub struct ServerTable {
     /// The address and port for clients, or a list of several. Port 0 takes a free port,
-    /// which the ready line names.
+    /// which the ready line names. The default is "127.0.0.1:8080", or none where there are
+    /// [[listener]] tables.
     ///
     /// "unix:/path" is a unix socket; its connections count as coming from 127.0.0.1.
     /// Listeners with settings of their own are [[listener]] tables; if there are some and
@@ -66,7 +67,7 @@ pub struct ServerTable {
 }
 
 /// Where clients connect unless the file says something else.
-const PUBLIC: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+pub(super) const PUBLIC: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
 impl Default for ServerTable {
@@ -275,11 +276,8 @@ impl Default for TelemetryTable {
 /// The listeners of a file: those of `server.listen`, then those with settings of their own.
 /// Says which names or addresses are there twice, the admin listener's included.
 pub(super) fn listeners(file: &File, problems: &mut Vec<String>) -> Vec<ListenerSettings> {
-    let mut plain = file.server.listen.clone();
-    if plain.is_empty() && file.listener.is_empty() {
-        plain.push(PUBLIC.into());
-    }
-    let mut listeners: Vec<_> = plain.into_iter().map(ListenerSettings::at).collect();
+    let plain = file.server.listen.iter().cloned();
+    let mut listeners: Vec<_> = plain.map(ListenerSettings::at).collect();
     listeners.extend(file.listener.iter().cloned());
     let admin = ListenerSettings::at(ListenAddress::Tcp(file.admin.listen));
     for (at, one) in listeners.iter().enumerate() {

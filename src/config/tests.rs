@@ -32,12 +32,12 @@ fn problems_say_where_or_which_keys_and_what_is_allowed() {
         (
             "[limit]\nburst = \"many\"",
             "p:2:9: limit.burst: invalid type: string \"many\"",
-            "a whole number of at least 1",
+            "a whole number from 1 to 4294967295",
         ),
         (
             "limit.burst = 0",
             "p:1:15: limit.burst: invalid value: integer `0`",
-            "a whole number of at least 1",
+            "a whole number from 1 to 4294967295",
         ),
         (
             "server.drain_delay = 3",
@@ -47,7 +47,7 @@ fn problems_say_where_or_which_keys_and_what_is_allowed() {
         (
             "limit.enabled = 3",
             "p:1:17: limit.enabled: ",
-            "expected a boolean",
+            "expected true or false",
         ),
         (
             "upstream.timeout = \"2y\"",
@@ -289,8 +289,7 @@ fn the_shipped_file_has_the_defaults_and_what_is_printed_means_the_same() {
     const PLAIN: &str = "route = [{ name = \"all\", path = \"/all/{rest:*}\", headers = \"all\", query = \"any\", cache.mode = \"respect\" }]\n";
     let print = |config: &Config| config.print().unwrap();
     let shipped = print(&read(""));
-    let listens = shipped.replace("[server]\n", "[server]\nlisten = \"127.0.0.1:8080\"\n");
-    assert_eq!(print(&Config::parse("p", SHIPPED).unwrap()), listens);
+    assert_eq!(print(&Config::parse("p", SHIPPED).unwrap()), shipped);
     for text in ["", SHIPPED, &rich] {
         let once = print(&read(text));
         assert_eq!(print(&read(&once)), once);

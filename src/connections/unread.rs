@@ -77,15 +77,17 @@ impl Unread {
         }
     }
 
-    /// The bytes that these hold, each buffer once.
-    fn bytes_of(&self, own: &[Holder]) -> u64 {
+    /// The bytes that these hold, each buffer once, and those of the largest buffer.
+    fn bytes_of(&self, own: &[Holder]) -> (u64, u64) {
         let mut buffers: Vec<_> = own.iter().flat_map(|holder| &holder.buffers).collect();
         buffers.sort_unstable();
         buffers.dedup();
         let bytes = buffers
             .into_iter()
             .filter_map(|held| self.buffers.get(held));
-        bytes.map(|(_, bytes)| bytes).sum()
+        bytes.fold((0, 0), |(all, largest), (_, bytes)| {
+            (all + bytes, largest.max(*bytes))
+        })
     }
 
     /// The next connection that must close, since this owner holds more than before.
@@ -97,17 +99,16 @@ impl Unread {
         if let Some(limit) = bounds.per_client
             && matches!(owner, Owner::Client(_))
             && let Some(own) = self.holders.get(&owner)
-            // One answer may exceed the bound by itself; while it is collected, a part of it
-            // is sent.
-            && (own.len() > 1 || own[0].buffers.len() > 2)
-            && self.bytes_of(own) > limit.unread
+            // One answer may exceed the bound by itself, also while parts of it are sent.
+            && let (bytes, largest) = self.bytes_of(own)
+            && bytes - largest > limit.unread
         {
             return longest(&mut own.iter());
         }
         if self.bytes <= bounds.unread {
             return None;
         }
-        let each = self.holders.values().map(|own| (self.bytes_of(own), own));
+        let each = self.holders.values().map(|own| (self.bytes_of(own).0, own));
         let each: Vec<_> = each.collect();
         let most = each.iter().map(|(bytes, _)| *bytes).max()?;
         // Owners with at least half as much are alike: what counts is who does not read.

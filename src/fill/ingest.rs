@@ -152,7 +152,7 @@ impl Fill {
     /// Takes a response into memory that is kept already.
     pub(super) fn take_kept(&self, key: &Key, stored: &Arc<StoredResponse>) -> bool {
         self.note_transactions(key, stored);
-        self.cache.store().insert(key.clone(), stored.clone())
+        self.cache.store().insert(key, stored.clone())
     }
 
     /// Stores a response as final whose blocks have become final since it was stored.

@@ -3,7 +3,7 @@
 //!
 //! Final responses of mode `chain` are kept, and those of mode `override`. A response that
 //! an earlier run has kept is final here only once one request has confirmed the highest
-//! block of that run ([`Chain::stood`](crate::chain::Chain::stood)); until then it is stale.
+//! block of that run (`Ledger::stands`); until then it is stale.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};

@@ -239,7 +239,7 @@ impl Fill {
         }
         if is_kept {
             let key = self.own_key(list.key, &stored);
-            self.cache.store().insert(key, stored.clone());
+            self.cache.store().insert(&key, stored.clone());
         }
         Ok(FillAnswer { stored, from })
     }

@@ -30,6 +30,11 @@ pub(super) struct Finished {
 }
 
 impl Gateway {
+    /// The route of a request, if it has one.
+    fn route_of(&self, context: &RequestContext) -> Option<&Route> {
+        self.routes.routes().get(usize::from(context.route?))
+    }
+
     /// Writes the line of a request, if it has one. A request that memory answers and that
     /// sampling leaves out costs no more than that decision.
     #[inline]
@@ -58,10 +63,7 @@ impl Gateway {
         response: &Response<Body>,
     ) {
         let (uri, fields) = head;
-        let mut routes = self.routes.routes().iter();
-        let route = context
-            .route
-            .and_then(|place| routes.nth(usize::from(place)));
+        let route = self.route_of(context);
         log.write(&LogEntry {
             peer: session.peer,
             client: context.label(&self.clients),
@@ -100,8 +102,7 @@ impl Gateway {
         let trace = trace::begin(self.records.traced_share, fields, is_trusted);
         let span = trace.span();
         if span.is_recording() {
-            let route = context.route.map(usize::from);
-            let route = route.and_then(|at| self.routes.routes().get(at));
+            let route = self.route_of(context);
             let method = trace::method_name(request.method());
             if let Some(route) = route {
                 let path = route.request.path.to_string();
@@ -186,8 +187,7 @@ impl Gateway {
     ) {
         let at = (self.clock.now(), context.request_id, context.client());
         let errors = &self.meter().totals.errors;
-        let route = context.route.map(usize::from);
-        let route = route.and_then(|at| self.routes.routes().get(at));
+        let route = self.route_of(context);
         // What a query means is the origin's matter: it may be secret.
         let is_secret = route.is_some_and(Route::is_plain) && uri.query().is_some();
         let target = uri.path_and_query();

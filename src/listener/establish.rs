@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustls::server::Acceptor as HelloAcceptor;
 use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
@@ -28,9 +28,11 @@ use crate::tls::TlsServer;
 
 /// How long the PROXY header and the TLS handshake may take together.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// What a client begins with in HTTP/2 (RFC 9113 §3.4). No request in HTTP/1.1 has this
-/// method.
-const HTTP2_PREFACE: &[u8; 3] = b"PRI";
+/// What a client begins with.
+type FirstBytes = [u8; 4];
+/// The same in HTTP/2 (RFC 9113 §3.4): no request in HTTP/1.1 has this method. A client whose
+/// first packet has less of it is taken for HTTP/1.1, and its connection is closed.
+const HTTP2_PREFACE: &FirstBytes = b"PRI ";
 /// Encrypted bytes that rustls holds at most while a client reads nothing. With less than a
 /// record and a half, a large answer takes two writes for each record.
 const SEND_BUFFER: usize = 32 * 1024;
@@ -48,19 +50,19 @@ pub(super) struct Accepted {
 }
 
 impl Accepted {
-    /// Waits for the first byte. There is none where nothing comes in time, or the listener
-    /// closes; what is on its way then is still served.
-    pub(super) async fn has_sent(&mut self, socket: &Socket) -> bool {
+    /// The first bytes, which stay in the socket. There are none where nothing comes in time, or
+    /// the listener closes; what is on its way then is still served.
+    pub(super) async fn first_bytes(&mut self, socket: &Socket) -> Option<FirstBytes> {
         let mut wait = pin!(sleep(self.settings.settings.idle_timeout));
         let mut is_draining = false;
         loop {
-            let mut byte = [0];
+            let mut start = FirstBytes::default();
             tokio::select! {
                 biased;
-                sent = poll_fn(|cx| poll_peek(socket, cx, &mut byte)) => {
-                    return sent.is_ok_and(|count| count > 0);
+                sent = poll_fn(|cx| poll_peek(socket, cx, &mut start)) => {
+                    return sent.is_ok_and(|count| count > 0).then_some(start);
                 }
-                () = &mut wait => return false,
+                () = &mut wait => return None,
                 // The listener never reopens, and nothing else ends it.
                 _ = self.drain.wait_for(|drain| *drain), if !is_draining => {
                     is_draining = true;
@@ -87,6 +89,8 @@ impl Acceptor {
             };
             if let Some(client) = client {
                 let before = accepted.open.activity().clone();
+                // Its own row must not be the one that makes room.
+                accepted.open.leave();
                 let Some(open) = self.open(client, accepted.number, &accepted.settings) else {
                     return;
                 };
@@ -95,14 +99,7 @@ impl Acceptor {
             }
         }
         let Some(tls) = accepted.protocol.tls.clone() else {
-            let mut start = [0; HTTP2_PREFACE.len()];
-            let header_timeout = accepted.settings.settings.header_timeout;
-            let sent = timeout(
-                header_timeout,
-                poll_fn(|cx| poll_peek(&socket, cx, &mut start)),
-            )
-            .await;
-            if let Ok(Ok(_)) = sent {
+            if let Some(start) = accepted.first_bytes(&socket).await {
                 let is_http2 = start == *HTTP2_PREFACE;
                 self.serve_http(Either::Left(socket), is_http2, accepted)
                     .await;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::route::Parameter;
-use crate::validate::{HASH_DIGITS, ParameterType, TICKER_CHARACTERS};
+use crate::validate::{HASH_DIGITS, HASH_ZEROS, ParameterType, TICKER_CHARACTERS};
 
 /// The heights, in at most ten digits: 0 to 4294967295.
 const HEIGHT: &str = "[0-9]{1,9}|[0-3][0-9]{9}|4[01][0-9]{8}|42[0-8][0-9]{7}|429[0-3][0-9]{6}|4294[0-8][0-9]{5}|42949[0-5][0-9]{4}|429496[0-6][0-9]{3}|4294967[01][0-9]{2}|42949672[0-8][0-9]|429496729[0-5]";
@@ -41,7 +41,7 @@ pub(super) fn parameter(parameter: &Parameter, location: &str) -> Value {
 fn words(kind: &ParameterType) -> Option<&str> {
     match kind {
         ParameterType::Hex64 => Some("64 hexadecimal digits"),
-        ParameterType::Block { .. } => Some("a height or a hash"),
+        ParameterType::Block => Some("a height or a hash"),
         ParameterType::Text { pattern, .. } => Some(&pattern.as_ref()?.0),
         ParameterType::Ticker | ParameterType::Integer { .. } | ParameterType::Enumeration(_) => {
             None
@@ -52,9 +52,9 @@ fn words(kind: &ParameterType) -> Option<&str> {
 fn schema(parameter: &Parameter) -> Value {
     let mut schema = match &parameter.kind {
         ParameterType::Hex64 => json!({ "type": "string", "pattern": "^[0-9a-fA-F]{64}$" }),
-        ParameterType::Block { zeros } => {
-            let others = HASH_DIGITS - usize::from(*zeros);
-            let hash = format!("0{{{zeros}}}[0-9a-fA-F]{{{others}}}");
+        ParameterType::Block => {
+            let others = HASH_DIGITS - HASH_ZEROS;
+            let hash = format!("0{{{HASH_ZEROS}}}[0-9a-fA-F]{{{others}}}");
             json!({ "type": "string", "pattern": format!("^(?:{HEIGHT}|{hash})$") })
         }
         ParameterType::Ticker => {
@@ -92,7 +92,7 @@ fn number_or_text(kind: &ParameterType, value: &str) -> Value {
 fn example(kind: &ParameterType) -> Option<Value> {
     Some(match kind {
         ParameterType::Hex64 => json!(TRANSACTION),
-        ParameterType::Block { .. } => json!("840000"),
+        ParameterType::Block => json!("840000"),
         ParameterType::Ticker => json!("ordi"),
         ParameterType::Integer { min, max } => json!(10.clamp(*min, *max)),
         ParameterType::Enumeration(values) => json!(values.first()),
@@ -144,27 +144,24 @@ mod tests {
             "1 ",
             "x",
         ];
-        for zeros in [0, 8, 64] {
-            let kind = ParameterType::Block { zeros };
-            let parameter = Parameter {
-                name: "block".into(),
-                kind,
-                default: None,
-                description: None,
-            };
-            let schema = schema(&parameter);
-            let pattern = Regex::new(schema["pattern"].as_str().unwrap()).unwrap();
-            let hashes = [0, 7, 8, 9, 64].map(hash);
-            let hashes = hashes
-                .iter()
-                .flat_map(|hash| [hash.clone(), hash.to_uppercase()]);
-            let digits = ["1".repeat(64), "1".repeat(63), "0".repeat(65)];
-            let texts = texts.iter().map(|text| (*text).to_owned());
-            for text in texts.chain(hashes).chain(digits) {
-                let kind = &parameter.kind;
-                let valid = kind.write_canonical("block", &text, false, &mut Vec::new());
-                assert_eq!(pattern.is_match(&text), valid.is_ok(), "{zeros}: {text}");
-            }
+        let parameter = Parameter {
+            name: "block".into(),
+            kind: ParameterType::Block,
+            default: None,
+            description: None,
+        };
+        let schema = schema(&parameter);
+        let pattern = Regex::new(schema["pattern"].as_str().unwrap()).unwrap();
+        let hashes = [0, 7, 8, 9, 64].map(hash);
+        let hashes = hashes
+            .iter()
+            .flat_map(|hash| [hash.clone(), hash.to_uppercase()]);
+        let digits = ["1".repeat(64), "1".repeat(63), "0".repeat(65)];
+        let texts = texts.iter().map(|text| (*text).to_owned());
+        for text in texts.chain(hashes).chain(digits) {
+            let kind = &parameter.kind;
+            let valid = kind.write_canonical("block", &text, false, &mut Vec::new());
+            assert_eq!(pattern.is_match(&text), valid.is_ok(), "{text}");
         }
     }
 }

@@ -163,7 +163,7 @@ impl Route {
 
     fn is_block(&self, at: usize) -> bool {
         let parameter = self.request.params.get(at);
-        parameter.is_some_and(|param| matches!(param.kind, ParameterType::Block { .. }))
+        parameter.is_some_and(|param| matches!(param.kind, ParameterType::Block))
     }
 }
 

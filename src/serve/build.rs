@@ -183,7 +183,8 @@ fn number_routes(
         let is_of_chain = route.cache.mode == Mode::Chain;
         let has_its_tip =
             || tip == old.cache.tip && chain.accepts_stamps_of(&before.fill.chain, tip);
-        route.meaning() == old.meaning()
+        route.name == old.name
+            && route.meaning() == old.meaning()
             && upstreams.get(number).name() == known.get(old.upstream.number).name()
             && upstreams.stays(number, known)
             && (!is_of_chain || has_its_tip())

@@ -114,12 +114,18 @@ impl Reloader {
     /// What of a configuration is not used until a restart.
     fn needs_restart(&self, config: &Config) -> Vec<String> {
         let values = restart_values(&config.file);
+        let shown = |value: &Value| match value.is_null() {
+            true => "no value".to_owned(),
+            false => value.to_string(),
+        };
         let each = NEED_RESTART.iter().zip(&self.restart_values).zip(&values);
         let changed = each.filter(|((_, used), wanted)| used != wanted);
         let mut notes: Vec<_> = changed
             .map(|((key, used), wanted)| {
                 format!(
-                    "{key} is now {wanted}, which needs a restart; until then {used} stays in use"
+                    "{key} is now {}, which needs a restart; until then {} stays in use",
+                    shown(wanted),
+                    shown(used)
                 )
             })
             .collect();
@@ -128,7 +134,7 @@ impl Reloader {
         }
         if self.config_name == SHIPPED_NAME {
             notes.push(format!(
-                "the configuration is {SHIPPED_NAME} and cannot have changed: only the files of keys and of the token are read again"
+                "the configuration is {SHIPPED_NAME}, and the environment of a process cannot change: this reload has changed nothing; --config FILE at the start names a file that can"
             ));
         }
         notes

@@ -1,7 +1,7 @@
 //! Responses that replicas keep for each other.
 //!
 //! A replica that has no response looks here before it fetches one. One of them fetches, and
-//! the others wait for its response, for `shared.fill_wait` at most. The leader may be
+//! the others wait for its response, for two seconds (`fill_wait`) at most. The leader may be
 //! killed: its lock lasts no longer than that, and whoever looks next leads.
 //!
 //! A stored response names the purges that were applied before its fetch began

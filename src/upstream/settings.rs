@@ -188,7 +188,7 @@ impl Default for Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(
     rename_all = "lowercase",
-    expecting = "allowed is a whole number of at least 1, or \"unlimited\""
+    expecting = "allowed is a whole number from 1 to 4294967295, or \"unlimited\""
 )]
 #[schemars(inline)]
 pub enum Rate {
@@ -224,7 +224,7 @@ pub fn is_name(text: &str) -> bool {
 pub enum SetupError {
     /// No upstream is configured, or routes use the default one, which has no URL.
     #[error(
-        "there is no upstream, or some routes use the default one, which has no URL: give --upstream URL or upstream.url in the config, or set upstream = \"NAME\" on those routes or on their tip (`ordgate check` prints the upstream of each), or try --sandbox, which needs neither key nor network"
+        "there is no upstream, or some routes use the default one, which has no URL: give --upstream URL or upstream.url in the config, or set upstream = \"NAME\" on those routes or on their tip, or try --sandbox, which needs neither key nor network"
     )]
     NoUpstream,
     /// A named upstream has no URL, and inherits none.

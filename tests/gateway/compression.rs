@@ -189,7 +189,7 @@ async fn what_must_not_or_need_not_be_compressed_is_sent_as_it_is() {
     let gateway = Setup::before(&upstream).manual().start();
     for (name, why) in [
         ("fixed", "the upstream forbids it"),
-        ("small", "it is smaller than min_bytes"),
+        ("small", "it is smaller than 1 KiB"),
         ("missing", "it is an error"),
     ] {
         never_compressed(&gateway, &path(name), why).await;

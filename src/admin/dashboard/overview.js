@@ -62,7 +62,7 @@ function problems (status) {
   const down = []
   for (const upstream of upstreams(status)) {
     const name = named('upstream', upstream.name, upstreams(status))
-    const isDown = upstream.endpoints.every(({ condition }) => ['broken', 'retired'].includes(condition))
+    const isDown = upstream.endpoints.every(({ condition }) => condition === 'broken')
     if (isDown) {
       bad(`${name} ${CONDITIONS[upstream.endpoints[0].condition]}: ${effect}`, 'upstreams')
       down.push(upstream.name)
@@ -110,8 +110,7 @@ function problems (status) {
 const CONDITIONS = {
   lagging: 'is some blocks behind another base URL',
   wrong: 'gives no valid status: it fails, or is another server',
-  broken: 'does not answer',
-  retired: 'has been retired'
+  broken: 'does not answer'
 }
 
 /** Rows by what `key` says of them, the largest group first. */

@@ -22,7 +22,7 @@ fn stored(size: usize, lifetime: u64) -> Arc<StoredResponse> {
 fn the_bound_counts_every_byte_of_an_entry() {
     let store = Store::new(100_000);
     for n in 0..1000 {
-        store.insert(key(&format!("/{n}")), stored(1000, 10));
+        store.insert(&key(&format!("/{n}")), stored(1000, 10));
     }
     store.sweep(Moment::default(), |_| Some(Duration::ZERO));
     let size = store.size();
@@ -40,7 +40,7 @@ fn large_bodies_stay_within_the_bound() {
     for n in 0..60 {
         let body = stored(BODY, 10);
         all.push(Arc::downgrade(&body));
-        assert!(store.insert(key(&format!("/{n}")), body));
+        assert!(store.insert(&key(&format!("/{n}")), body));
     }
     // Other tests of this process may hold back the epoch for a moment.
     let held = || {
@@ -59,9 +59,9 @@ fn large_bodies_stay_within_the_bound() {
 #[test]
 fn a_response_over_an_eighth_of_the_store_is_not_stored() {
     let store = Store::new(100_000);
-    assert!(!store.insert(key("/big"), stored(50_000, 10)));
+    assert!(!store.insert(&key("/big"), stored(50_000, 10)));
     assert!(store.get(&key("/big")).is_none());
-    assert!(store.insert(key("/small"), stored(1000, 10)));
+    assert!(store.insert(&key("/small"), stored(1000, 10)));
     assert!(store.get(&key("/small")).is_some());
 }
 
@@ -102,7 +102,7 @@ fn a_body_in_a_coding_counts_and_goes_with_its_response() {
             is_encodable: true,
             ..StoredResponse::of_json(vec![b'x'; 1000])
         };
-        store.insert(key("/a"), Arc::new(response));
+        store.insert(&key("/a"), Arc::new(response));
     };
     let open = |coding| store.not_encoded(&key("/a"), coding);
     let bytes = || {
@@ -133,9 +133,9 @@ fn a_body_in_a_coding_counts_and_goes_with_its_response() {
 #[test]
 fn sweeping_drops_what_is_too_old_to_be_used_even_stale() {
     let store = Store::new(100_000);
-    store.insert(key("/short"), stored(10, 1));
-    store.insert(key("/long"), stored(10, 100));
-    store.insert(Key::of(1, "/gone"), stored(10, 100));
+    store.insert(&key("/short"), stored(10, 1));
+    store.insert(&key("/long"), stored(10, 100));
+    store.insert(&Key::of(1, "/gone"), stored(10, 100));
     let stale_time = |route| (route == 0).then_some(Duration::from_secs(5));
     let at = |seconds| Moment::default() + Duration::from_secs(seconds);
     store.sweep(at(6), stale_time);

@@ -13,7 +13,7 @@ fn a_bad_file_is_reported() {
     for (text, place) in [
         (
             "[limit]\nburst = 0\n",
-            "2:9: limit.burst: invalid value: integer `0`, expected a whole number of at least 1",
+            "2:9: limit.burst: invalid value: integer `0`, expected a whole number from 1 to 4294967295",
         ),
         ("[server\nlisten = \"x\n", "1:"),
         (
