@@ -103,7 +103,7 @@ fn problems_say_where_or_which_keys_and_what_is_allowed() {
         (
             &route("params.y = \"hex64\""),
             "p:4:12: ",
-            "expected a table",
+            "allowed is a table",
         ),
         ("[[route]]\nname = \"a\"", "p:1:1: ", "missing field `path`"),
         ("[shared]", "p:1:1: ", "missing field `replicas`"),
