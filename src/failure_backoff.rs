@@ -42,8 +42,8 @@ struct FailedKey {
 
 /// After this many failures in a row a key is still requested at once.
 const AT_ONCE: u32 = 3;
-/// The most keys that are remembered. If there are more, all are forgotten: each may be
-/// requested once more then.
+/// The most keys that are remembered. If there are more, all are forgotten: each may fail up
+/// to four times more before its next pause.
 const MOST: usize = 4096;
 
 impl FailureBackoff {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_failing_keys_does_not_displace_a_frequent_one() {
+    fn after_a_flood_of_failing_keys_a_frequent_one_is_still_requested_seldom() {
         let backoff = FailureBackoff::default();
         let unknown = Failure::new(Reason::WrongUpstream);
         // A thousand others fail each second, once each.

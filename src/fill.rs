@@ -41,6 +41,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use foldhash::quality::RandomState;
 use http::{HeaderMap, Method, Request, StatusCode, Version};
 
 use crate::cache::key::Key;
@@ -51,6 +52,7 @@ use crate::clock::{Clock, Moment};
 use crate::collapse::{Collapse, Wait};
 use crate::failure_backoff::FailureBackoff;
 use crate::identify::TrustedProxies;
+use crate::log_writer::LogInterval;
 use crate::route::{Route, RouteTable};
 use crate::upstream::{Failure, RequestPriority, Upstreams};
 use crate::wire::Body;
@@ -79,9 +81,11 @@ pub struct Fill {
     pub(crate) plain: PlainSettings,
     /// The keys that failed recently.
     pub(crate) failures: Arc<FailureBackoff>,
-    /// The keys of plain routes whose last answer could not be shared, and until when no request
+    /// When it was last logged that a page cannot be cut from windows.
+    not_cut: LogInterval,
+    /// The keys, by their hashes, of plain routes whose last answer could not be shared, and until when no request
     /// for them waits for another's answer. (Varnish calls this hit-for-miss.)
-    unshared: Arc<Mutex<HashMap<Vec<u8>, Moment>>>,
+    unshared: Arc<Mutex<HashMap<u64, Moment, RandomState>>>,
 }
 
 /// What plain routes need of the configuration.
@@ -189,6 +193,7 @@ impl Fill {
     ) -> Arc<Self> {
         Arc::new(Self {
             failures: before.map_or_else(Arc::default, |fill| fill.failures.clone()),
+            not_cut: LogInterval::default(),
             unshared: before.map_or_else(Arc::default, |fill| fill.unshared.clone()),
             collapse: before.map_or_else(Collapse::new, |fill| fill.collapse.clone()),
             routes,

@@ -63,7 +63,8 @@ pub struct RouteEntry {
     #[serde(default)]
     pages: bool,
     /// The number of items in a window, 60 if it is not set. Set it to what the upstream
-    /// allows: a page costs it the whole block, however long the page is.
+    /// allows: a page costs it the whole block, however long the page is. If the upstream allows
+    /// less, most pages cost two requests, and the log says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     upstream_page: Option<NonZeroU32>,
     /// The name of the route with the activity of blocks. A transaction that is whole in stored

@@ -155,6 +155,8 @@ pub(super) enum Read {
     Whole(Bytes),
     /// It is too long, or takes too long, to be stored.
     TooMuch,
+    /// The connection of its client was closed, perhaps for what it holds: it is not stored.
+    Closed,
 }
 
 impl Collecting {
@@ -179,7 +181,9 @@ impl Collecting {
             if Some(self.received) == self.length && self.received <= self.max {
                 return Ok(Read::Whole(self.collector.whole(&data)));
             }
-            self.collector.push(data);
+            if !self.collector.push(data) {
+                return Ok(Read::Closed);
+            }
         }
         Ok(Read::TooMuch)
     }
@@ -199,6 +203,8 @@ impl Collecting {
                 self.collector.hand_over(self.body);
                 self.fetch.not_shared(*status)
             }
+            // Nothing is known of the key: who waits asks again.
+            Ok(Read::Closed) => None,
             // The client's body breaks off with the collector.
             Err(failure) => Some(Err(failure)),
         }

@@ -211,7 +211,7 @@ impl Fetch {
                 self.store_and_answer(*status, fields, body, times)
             }
             Some(Err(failure)) => Fetched::by_all(Err(failure)),
-            Some(Ok(Read::TooMuch)) | None => {
+            Some(Ok(Read::TooMuch | Read::Closed)) | None => {
                 let (status, fields) = &collecting.head;
                 let stored = Box::new(self.prepare(*status, fields, Bytes::new(), times));
                 let reader = Box::new(collecting.collector.reader(left));

@@ -250,16 +250,25 @@ impl Fetch {
         let (fill, own) = (&self.fill, self.revalidation());
         let (keys, now) = (fill.requests(own.key()), fill.clock.now());
         let has_failed = |key: &Key| fill.failures.recent(key, now).is_some();
-        if own.shared_key().is_some() && !own.joins() && !keys.iter().any(has_failed) {
+        if own.joins() || keys.iter().any(has_failed) {
+            return;
+        }
+        if !own.is_plain() {
             let wait = Wait::until(Instant::now() + fill.longest_wait(own.key()));
             tokio::spawn(async move { own.answer(None, wait).await });
+        } else if let Some(key) = own.shared_key()
+            && let Role::Lead(lead) = fill.collapse.join(&key, fill.mark(own.key()))
+        {
+            // It follows nobody: if that answer cannot be shared, it would be sent for nobody.
+            tokio::spawn(own.lead(lead, oneshot::channel().0, false));
         }
     }
 }
 
 impl Fill {
     /// Fetches a key of a route in mode `chain` or `override`, or waits for the fetch that is
-    /// under way, and says which. Fails when the wait is over, or at once where the key has failed repeatedly.
+    /// under way, and says which. Fails when the wait is over, or at once where the key has
+    /// failed repeatedly.
     pub(super) async fn fetch(
         self: &Arc<Self>,
         key: &Key,

@@ -4,7 +4,7 @@
 //! A stored response is found by its route's name, its target, and a digest of all that
 //! the route's answers depend on: with another path, mode or upstream, what was stored
 //! before is not found. A purge goes to other replicas by the sender's numbers: one whose routes
-//! and tips have other names, as during a rollout, drops all it has.
+//! or tips are others, as during a rollout, drops all it has.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,12 +79,9 @@ impl StoredNames {
         self.tips.get(usize::from(tip)).map(|[_, meaning]| meaning)
     }
 
-    /// The digest of all names and their numbers.
+    /// The digest of all names and meanings, by their numbers.
     fn all(&self) -> Arc<str> {
-        let routes = self.routes.iter().map(|(number, [name, _])| (number, name));
-        let tips = self.tips.iter().map(|[name, _]| name);
-        let all = (routes.collect::<Vec<_>>(), tips.collect::<Vec<_>>());
-        hex_digest(&format!("{all:?}"))
+        hex_digest(&format!("{:?} {:?}", self.routes, self.tips))
     }
 
     /// Purges as other replicas are told of them.

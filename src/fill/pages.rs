@@ -6,7 +6,7 @@
 //!
 //! The page itself is requested if its windows disagree, or if the upstream's answers are no
 //! windows (it caps pages lower, its totals are inconsistent). A stored answer that is no
-//! window is not requested again while it is fresh.
+//! window is not requested again while it is fresh (a 400 is for a second).
 
 use std::sync::Arc;
 
@@ -23,6 +23,7 @@ use crate::cache::validator::etag;
 use crate::cache::{Encodings, StoredResponse};
 use crate::chain::{ChainStamp, Class, TransactionLocation};
 use crate::collapse::Wait;
+use crate::log_writer::LogInterval;
 use crate::pages::{
     Hash, Page, Run, Window, are_consistent, check_window, cut_page, cut_run, ends_before,
     find_run, hash, of_one_block, windows,
@@ -138,21 +139,30 @@ impl Fill {
         let (parts, joined): (Vec<_>, Vec<_>) = join_all(fetches).await.into_iter().unzip();
         let joined = joined.into_iter().all(|joined| joined);
         let parts: Result<Vec<_>, _> = parts.into_iter().collect();
-        match parts.and_then(|parts| self.cut_and_store(&list, &parts)) {
+        let why = match parts.and_then(|parts| self.cut_and_store(&list, &parts)) {
             Ok(found) => {
                 let joined = joined && found.from != AnswerSource::Memory;
                 return Some((Ok(found), joined));
             }
             Err(Uncut::Failed(failure)) => return Some((Err(failure), joined)),
-            Err(Uncut::Disagree) => {}
-            Err(Uncut::NoWindow(why)) => tracing::warn!(
+            Err(Uncut::Disagree) => None,
+            Err(Uncut::NoWindow(why)) => Some(why),
+        };
+        let (found, joined) = self.fetch(key, Forward::UriMiss, wait, priority).await;
+        let is_page = found
+            .as_ref()
+            .is_ok_and(|found| found.stored.status == StatusCode::OK);
+        if let Some(why) = why.filter(|_| is_page)
+            && self.not_cut.is_due(LogInterval::MINUTE, self.clock.now())
+        {
+            tracing::warn!(
                 route = &*route.name,
                 upstream_page = list.size,
                 why,
                 "a page cannot be cut from windows and is requested itself; perhaps upstream_page is more than the upstream allows"
-            ),
+            );
         }
-        Some(self.fetch(key, Forward::UriMiss, wait, priority).await)
+        Some((found, joined))
     }
 
     /// The windows that a page is cut from. `None` where it is to be requested itself: it is a

@@ -3,10 +3,13 @@
 //! serve. The rules are in [`crate::cache`], each quoted beside its code.
 
 use std::cell::LazyCell;
+use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::quality::RandomState;
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, COOKIE, RANGE};
 use http::{HeaderMap, Method, StatusCode};
 
@@ -134,24 +137,28 @@ impl Fetch {
         if !route.is_plain() {
             return (route.cache.mode != Mode::Off).then(|| self.key().as_bytes().to_vec());
         }
-        let is_unshared = || {
-            let until = lock(&self.fill.unshared).get(&self.unshared_key()).copied();
-            until.is_some_and(|until| until > self.fill.clock.now())
-        };
-        let may_share = route.cache.mode == Mode::Respect && self.may_follow() && !is_unshared();
-        may_share.then(|| self.key_with_variant())
+        if route.cache.mode != Mode::Respect || !self.may_follow() {
+            return None;
+        }
+        let (key, now) = (self.key_with_variant(), self.fill.clock.now());
+        let until = self.unshared(&key, |keys, own| keys.get(&own).copied());
+        until.is_none_or(|until| until <= now).then_some(key)
     }
 
-    /// The key, and whether the client identifies itself: an origin that answers
-    /// such clients with `private` may have one answer for all others.
-    fn unshared_key(&self) -> Vec<u8> {
-        let mut key = self.key().as_bytes().to_vec();
+    /// Looks at, or changes, the keys whose answers could not be shared, with the hash of this
+    /// one: of the key with its variant, and whether the client identifies itself, since an
+    /// origin that answers such clients with `private` may have one answer for all others.
+    fn unshared<T>(
+        &self,
+        key: &[u8],
+        with: impl FnOnce(&mut HashMap<u64, Moment, RandomState>, u64) -> T,
+    ) -> T {
         let has = |name| self.request.fields.contains_key(name);
-        if has(AUTHORIZATION) || has(COOKIE) {
-            // No target holds this byte.
-            key.push(0);
-        }
-        key
+        let mut keys = lock(&self.fill.unshared);
+        let own = keys
+            .hasher()
+            .hash_one((key, has(AUTHORIZATION) || has(COOKIE)));
+        with(&mut keys, own)
     }
 
     /// Whether the answer to another request may answer this one: a GET that goes to the upstream
@@ -200,12 +207,13 @@ impl Fetch {
         // about the key.
         let leads = self.stored.is_some() || !has_conditions(&self.request.fields);
         if !status.is_server_error() && self.may_follow() && leads {
-            let mut unshared = lock(&self.fill.unshared);
-            if unshared.len() >= MOST_UNSHARED {
-                unshared.clear();
-            }
             let until = self.fill.clock.now() + UNSHARED;
-            unshared.insert(self.unshared_key(), until);
+            self.unshared(&self.key_with_variant(), |keys, own| {
+                if keys.len() >= MOST_UNSHARED && !keys.contains_key(&own) {
+                    keys.clear();
+                }
+                keys.insert(own, until);
+            });
         }
         None
     }
@@ -217,7 +225,7 @@ impl Fetch {
         if !origin.is_some_and(|origin| origin.reuse.is_shareable()) {
             return self.not_shared(stored.status);
         }
-        lock(&self.fill.unshared).remove(&self.unshared_key());
+        self.unshared(&self.key_with_variant(), |keys, own| keys.remove(&own));
         Some(Ok(FillAnswer {
             stored: stored.clone(),
             from: AnswerSource::Upstream { stored: true },

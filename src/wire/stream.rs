@@ -38,7 +38,7 @@ struct Progress {
     reader: Option<Waker>,
     /// and whether that waits for more.
     waits: bool,
-    /// Counts them for the reader's connection.
+    /// Counts them for the reader's connection, also after the reader has left.
     held: Option<Held>,
 }
 
@@ -79,12 +79,19 @@ impl Collected {
 pub struct Collector(Arc<Collected>);
 
 impl Collector {
-    /// Adds a chunk.
-    pub fn push(&self, chunk: Bytes) {
+    /// Adds a chunk. Returns whether more is wanted: not once the connection for which it
+    /// counts was closed.
+    pub fn push(&self, chunk: Bytes) -> bool {
+        let mut is_closed = false;
         self.0.change(|progress| {
             progress.bytes += chunk.len() as u64;
             progress.chunks.push(chunk);
+            is_closed = progress
+                .held
+                .as_ref()
+                .is_some_and(|held| held.of.is_closed());
         });
+        !is_closed
     }
 
     /// The chunks so far, and the last one, as one.
@@ -215,12 +222,14 @@ impl BodyReader {
         Poll::Ready(frame)
     }
 
-    /// Nothing is held for the connection any more.
+    /// Nothing is sent to the connection any more. What is still being collected counts for it.
     fn leave(&self) {
         if let From::Collected(collected, _) = &self.from {
             collected.change(|progress| {
                 progress.reader = None;
-                progress.held = None;
+                if !matches!(progress.end, End::More) {
+                    progress.held = None;
+                }
             });
         }
     }

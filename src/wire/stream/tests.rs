@@ -45,6 +45,23 @@ fn a_broken_body_is_an_error_and_a_reader_may_leave() {
     assert_eq!(collector.whole(b"c"), "abc");
 }
 
+#[test]
+fn what_is_collected_counts_until_its_end_and_ends_with_a_connection_that_is_closed() {
+    let (collector, open) = (Collector::default(), opened());
+    let activity = open.activity();
+    let mut reader = collector.reader(None);
+    reader.serve(activity);
+    assert!(collector.push("ab".into()));
+    drop(reader);
+    assert!(collector.push("c".into()));
+    assert_eq!(activity.unread(), 3);
+    activity.close();
+    assert!(!collector.push("d".into()));
+    assert_eq!(collector.whole(b"e"), "abcde");
+    drop(collector);
+    assert_eq!(activity.unread(), 0);
+}
+
 /// A connection in a table of its own.
 fn opened() -> OpenConnection {
     let table = Arc::<Connections>::default();

@@ -85,6 +85,47 @@ async fn an_answer_is_stored_after_all_clients_left() {
 }
 
 #[tokio::test]
+async fn a_client_that_is_closed_while_it_leads_leaves_no_part_of_an_answer() {
+    const LARGE: usize = 3 << 20;
+    let large = "x".repeat(LARGE);
+    for is_chunked in [false, true] {
+        let upstream = Upstream::start();
+        let gateway = plain(&upstream).config("limit.connections = 1").start();
+        let gate = Gate::new();
+        let first = match is_chunked {
+            true => Reply::raw(format!(
+                "{STORE}transfer-encoding: chunked\r\n\r\n{LARGE:x}\r\n{large}\r\n"
+            ))
+            .then(&gate, "4\r\nrest\r\n0\r\n\r\n"),
+            false => Reply::raw(format!(
+                "{STORE}content-length: {}\r\n\r\n{large}",
+                LARGE + 4
+            ))
+            .then(&gate, "rest"),
+        };
+        upstream.once("/v", first);
+        let address = [127, 0, 0, 9];
+        let mut leader = Client::connect_narrow_from(address, gateway.public).await;
+        leader.send_request("GET", "/v", &[]).await;
+        until("it is collected", || {
+            gateway.figure("/unsent/bytes") >= LARGE as u64
+        })
+        .await;
+        // It reads nothing, and makes room for another connection of its client.
+        let _other = gateway.client_from(address).await;
+        until("it is closed", || {
+            gateway.figure("/connections/closed_for_others") == 1
+        })
+        .await;
+        upstream.once("/v", ok(&["cache-control: max-age=60"], "another"));
+        gate.open();
+        let answer = gateway.get("/v").await;
+        let whole = answer.text() == "another" || answer.text() == format!("{large}rest");
+        assert!(whole, "{is_chunked}: {} bytes", answer.body.len());
+    }
+}
+
+#[tokio::test]
 async fn events_are_sent_as_they_come() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
