@@ -258,6 +258,6 @@ mod tests {
         assert_eq!(whole["series"]["hit"].as_array().unwrap().len(), POINTS);
         let missing = history([(0, reading(0, 0)), (6, reading(6, 0))]).json();
         assert_eq!(missing["series"]["hit"], json!([null, null, 1.0]));
-        assert_eq!(ProcessHistory::default().json()["until"], Value::Null);
+        assert_eq!(history([(0, reading(0, 0))]).json()["until"], Value::Null);
     }
 }

@@ -9,8 +9,8 @@
 //! directory and both files must belong to the user of the process, and nobody else may
 //! have access.
 //!
-//! While ordgate is stopped, an operator opens both with `sqlite3`. Each has a thread with a
-//! connection of its own, which locks it. A database that is damaged or is another
+//! One process uses the directory, which it locks. While ordgate is stopped, an operator opens
+//! both with `sqlite3`. Each has a thread with a connection of its own. A database that is damaged or is another
 //! program's is begun anew, and the log says so. After an error while ordgate runs, it goes
 //! on without that database until it is restarted.
 
@@ -19,10 +19,12 @@ mod database;
 mod spent;
 pub mod value;
 
-use std::fs::{self, DirBuilder, Metadata};
+use std::fs::{self, DirBuilder, File, Metadata, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 pub use answers::{Answers, AnswersSnapshot, BlockHash, PurgeRows, Row, RowKey};
@@ -85,10 +87,33 @@ impl State {
                 check(&file, &found, false, user)?;
             }
         }
-        // The answers last: they may be begun anew later, while the other one is locked.
-        let spent = Spent::open(&path.join("spent.db"), patience, clock)?;
-        let answers = Answers::open(settings, patience, clock)?;
+        let lock = lock(path, patience)?;
+        let spent = Spent::open(&path.join("spent.db"), &lock, clock)?;
+        let answers = Answers::open(settings, &lock, clock)?;
         Ok(Self { answers, spent })
+    }
+}
+
+/// How often a lock is tried that another process holds.
+const ATTEMPT_EVERY: Duration = Duration::from_millis(50);
+
+/// Locks the directory until the last copy of the lock is dropped, and waits so long for another
+/// process to end.
+fn lock(path: &Path, patience: Duration) -> Result<Arc<File>, StateError> {
+    let directory = File::open(path).map_err(|error| access(path, error))?;
+    let mut left = patience;
+    loop {
+        match directory.try_lock() {
+            Ok(()) => return Ok(Arc::new(directory)),
+            Err(TryLockError::Error(error)) => return Err(access(path, error)),
+            Err(TryLockError::WouldBlock) if left.is_zero() => {
+                return Err(StateError::InUse { path: path.into() });
+            }
+            Err(TryLockError::WouldBlock) => {
+                thread::sleep(ATTEMPT_EVERY.min(left));
+                left = left.saturating_sub(ATTEMPT_EVERY);
+            }
+        }
     }
 }
 
@@ -149,7 +174,7 @@ pub enum StateError {
         "{} is in use by another process; allowed is one process for each directory: stop the other one, or set another state.path", path.display()
     )]
     InUse {
-        /// The file that is locked.
+        /// The directory, or the file in it that is locked.
         path: PathBuf,
     },
     /// A purge is not on disk: what was purged may come back after a restart.

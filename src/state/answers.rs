@@ -7,6 +7,7 @@
 
 mod table;
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -130,11 +131,11 @@ pub struct AnswersSnapshot {
 impl Answers {
     pub(super) fn open(
         settings: &Settings,
-        patience: Duration,
+        lock: &Arc<File>,
         clock: &Clock,
     ) -> Result<Self, StateError> {
         let path = settings.path.join("answers.db");
-        let table = AnswersTable::open(&path, settings.max_bytes, patience)?;
+        let table = AnswersTable::open(&path, settings.max_bytes)?;
         let (jobs, received) = mpsc::channel::<Job>();
         let shown = Arc::new(Mutex::new(AnswersSnapshot {
             bytes: table.used(),
@@ -148,7 +149,9 @@ impl Answers {
             last_purge: 0,
         };
         let started = thread::Builder::new().name("answers.db".to_owned());
+        let lock = lock.clone();
         let started = started.spawn(move || {
+            let _lock = lock;
             for job in received {
                 worker.run(job);
             }
@@ -408,7 +411,7 @@ impl Worker {
         database::remove(&self.path).map_err(|error| error.to_string())?;
         if was_used {
             let most = lock(&self.shown).max_bytes;
-            let table = AnswersTable::open(&self.path, most, Duration::ZERO);
+            let table = AnswersTable::open(&self.path, most);
             self.table = Some(table.map_err(|error| error.to_string())?);
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! A SQLite database as ordgate uses it: one connection, which nobody else may have
 //! beside it, and a write-ahead log.
 //!
-//! SQLite's exclusive lock keeps other processes out. A process that is killed while it
+//! A process that is killed while it
 //! begins a database anew leaves a file without tables, which the next one finds unusable.
 
 use std::fs::{self, File, OpenOptions};
@@ -37,17 +37,15 @@ impl From<rusqlite::Error> for OpenError {
     }
 }
 
-/// Opens a database, and reads of it what `read` does; waits so long for another process
-/// that has it open. Where it is absent, or `read` finds it unusable, it is begun anew with
+/// Opens a database, and reads of it what `read` does. Where it is absent, or `read` finds it unusable, it is begun anew with
 /// the tables that `new` makes, which is told whether it was there.
 pub(super) fn open<T>(
     path: &Path,
-    patience: Duration,
     read: impl Fn(&mut Connection) -> Result<T, OpenError>,
     new: impl FnOnce(bool) -> String,
 ) -> Result<(Connection, T), StateError> {
     let existing = || {
-        let mut database = connect(path, patience)?;
+        let mut database = connect(path)?;
         let number = |name| database.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
         if number("application_id")? != APPLICATION || number("user_version")? != VERSION {
             let other = "it was made by another program, or another version of ordgate";
@@ -65,7 +63,7 @@ pub(super) fn open<T>(
         opened => opened,
     };
     let opened = opened.unwrap_or_else(|| {
-        create(path, patience, &new(is_there))?;
+        create(path, &new(is_there))?;
         existing()
     });
     opened.map_err(|error| match error {
@@ -75,14 +73,14 @@ pub(super) fn open<T>(
 }
 
 /// Begins a database anew, with what a batch of SQL makes.
-fn create(path: &Path, patience: Duration, batch: &str) -> Result<(), OpenError> {
+fn create(path: &Path, batch: &str) -> Result<(), OpenError> {
     let failed = |error: io::Error| OpenError::Unusable(error.to_string());
     // Empty first: the log of what was there is not applied to an empty database.
     let mut options = OpenOptions::new();
     let options = options.write(true).create(true).truncate(true).mode(0o600);
     drop(options.open(path).map_err(failed)?);
     remove_logs(path).map_err(failed)?;
-    let database = connect(path, patience)?;
+    let database = connect(path)?;
     database.execute_batch(&format!(
         "BEGIN; {batch}; PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};
         COMMIT"
@@ -90,10 +88,10 @@ fn create(path: &Path, patience: Duration, batch: &str) -> Result<(), OpenError>
     Ok(())
 }
 
-fn connect(path: &Path, patience: Duration) -> rusqlite::Result<Connection> {
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let database = Connection::open_with_flags(path, flags)?;
-    database.busy_timeout(patience)?;
+    database.busy_timeout(Duration::ZERO)?;
     // Exclusive before the first access: then there is no shared memory beside it.
     database.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     database.pragma_update(None, "journal_mode", "WAL")?;

@@ -10,6 +10,7 @@
 
 mod journal;
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::sync::{Arc, OnceLock};
@@ -68,6 +69,8 @@ struct Handle {
     earlier: Vec<(SpentId, u64)>,
     unknown_until: u64,
     fault: Arc<Fault>,
+    /// Also after a fault, when its thread has ended.
+    _lock: Arc<File>,
 }
 
 /// Why it is not used any more.
@@ -92,14 +95,18 @@ pub struct SpentSnapshot {
 }
 
 impl Spent {
-    pub(super) fn open(path: &Path, patience: Duration, clock: &Clock) -> Result<Self, StateError> {
+    pub(super) fn open(path: &Path, lock: &Arc<File>, clock: &Clock) -> Result<Self, StateError> {
         let now = millis(clock.since_boot());
-        let (journal, found) = Journal::open(path, &boot_id(), now, patience)?;
+        let (journal, found) = Journal::open(path, &boot_id(), now)?;
         let (commands, received) = mpsc::sync_channel(MOST_WAITING);
         let fault = Arc::new(Fault::new());
         let (own, clock_of_thread) = (Arc::clone(&fault), clock.clone());
         let started = thread::Builder::new().name("spent.db".to_owned());
-        let started = started.spawn(move || run(journal, &received, &own, &clock_of_thread));
+        let lock_of_thread = lock.clone();
+        let started = started.spawn(move || {
+            let _lock = lock_of_thread;
+            run(journal, &received, &own, &clock_of_thread);
+        });
         started.map_err(|error| access(path, error))?;
         Ok(Self(Some(Arc::new(Handle {
             commands,
@@ -107,6 +114,7 @@ impl Spent {
             earlier: found.ended,
             unknown_until: found.unknown_until,
             fault,
+            _lock: lock.clone(),
         }))))
     }
 

@@ -253,8 +253,12 @@ impl Endpoint {
             .extend(height.map(|height| (path.into(), height)));
     }
 
-    /// Adds its heights to the best ones by status path.
+    /// Adds its heights to the best ones by status path. One that cannot be used must not make
+    /// the others seem to lag.
     pub(super) fn join_heights(&self, best: &mut BTreeMap<Box<str>, u32>) {
+        if self.condition() != Condition::Sound {
+            return;
+        }
         for (path, height) in &self.state().heights {
             let best = best.entry(path.clone()).or_default();
             *best = (*best).max(*height);

@@ -43,45 +43,44 @@ pub(super) enum Retry {
 
 use Retry::{Anywhere, Elsewhere, Never, OtherKey};
 
-/// What follows from a reason: its error type of RFC 9209 §2.3, what another
-/// attempt could be useful with, and whether a request for another target would have
-/// failed in the same way.
+/// What follows from a reason: its error type of RFC 9209 §2.3, and what another
+/// attempt could be useful with.
 #[rustfmt::skip]
 #[expect(clippy::wildcard_enum_match_arm, reason = "the other reasons are of no upstream")]
-const fn traits(reason: Reason) -> (&'static str, Retry, bool) {
+const fn traits(reason: Reason) -> (&'static str, Retry) {
     match reason {
         // Not sent.
         Reason::OverBudget | Reason::NoSlot =>
-            ("connection_limit_reached", Never, true),
-        Reason::BreakerOpen => ("destination_unavailable", Never, true),
+            ("connection_limit_reached", Never),
+        Reason::BreakerOpen => ("destination_unavailable", Never),
         // No connection.
-        Reason::ConnectionRefused => ("connection_refused", Anywhere, true),
-        Reason::Dns => ("dns_error", Anywhere, true),
-        Reason::Unreachable => ("destination_unavailable", Anywhere, true),
-        Reason::ConnectTimeout => ("connection_timeout", Elsewhere, true),
-        Reason::Tls => ("tls_protocol_error", Elsewhere, true),
-        Reason::TlsCertificate => ("tls_certificate_error", Elsewhere, true),
+        Reason::ConnectionRefused => ("connection_refused", Anywhere),
+        Reason::Dns => ("dns_error", Anywhere),
+        Reason::Unreachable => ("destination_unavailable", Anywhere),
+        Reason::ConnectTimeout => ("connection_timeout", Elsewhere),
+        Reason::Tls => ("tls_protocol_error", Elsewhere),
+        Reason::TlsCertificate => ("tls_certificate_error", Elsewhere),
         // No answer, or a part of one.
-        Reason::UpstreamTimeout => ("http_response_timeout", Elsewhere, false),
-        Reason::UpstreamBodyTimeout => ("connection_read_timeout", Elsewhere, false),
-        Reason::ConnectionClosed => ("connection_terminated", Anywhere, false),
-        Reason::Truncated => ("http_response_incomplete", Anywhere, false),
-        Reason::AnswerTooLarge => ("http_response_body_size", Never, false),
+        Reason::UpstreamTimeout => ("http_response_timeout", Elsewhere),
+        Reason::UpstreamBodyTimeout => ("connection_read_timeout", Elsewhere),
+        Reason::ConnectionClosed => ("connection_terminated", Anywhere),
+        Reason::Truncated => ("http_response_incomplete", Anywhere),
+        Reason::AnswerTooLarge => ("http_response_body_size", Never),
         // An answer that is not passed on.
         Reason::NotHttp | Reason::NotJson | Reason::Redirect | Reason::ServerError
-        | Reason::UnexpectedStatus => ("http_protocol_error", Elsewhere, false),
-        Reason::AnswerWithheld | Reason::TargetRefused => ("http_protocol_error", Never, false),
-        Reason::KeyRefused => ("http_protocol_error", OtherKey, true),
-        Reason::Throttled => ("http_protocol_error", OtherKey, true),
-        Reason::Retired => ("http_protocol_error", Elsewhere, true),
+        | Reason::UnexpectedStatus => ("http_protocol_error", Elsewhere),
+        Reason::AnswerWithheld | Reason::TargetRefused => ("http_protocol_error", Never),
+        Reason::KeyRefused => ("http_protocol_error", OtherKey),
+        Reason::Throttled => ("http_protocol_error", OtherKey),
+        Reason::Retired => ("http_protocol_error", Elsewhere),
         // Another base URL may have the route; but one without it must not be hidden.
-        Reason::WrongUpstream => ("destination_not_found", Never, false),
+        Reason::WrongUpstream => ("destination_not_found", Never),
         // The client's request body.
-        Reason::RequestBodyBroken => ("http_request_error", Never, false),
-        Reason::RequestBodyTooSlow => ("http_request_error", Never, false),
-        Reason::RequestBodyTooLarge => ("http_request_error", Never, false),
-        Reason::RequestBodyNoRoom => ("proxy_internal_response", Never, false),
-        _ => ("proxy_internal_error", Never, false),
+        Reason::RequestBodyBroken => ("http_request_error", Never),
+        Reason::RequestBodyTooSlow => ("http_request_error", Never),
+        Reason::RequestBodyTooLarge => ("http_request_error", Never),
+        Reason::RequestBodyNoRoom => ("proxy_internal_response", Never),
+        _ => ("proxy_internal_error", Never),
     }
 }
 

@@ -48,8 +48,8 @@ pub(crate) struct ProviderKey {
     pub(super) digest: KeyDigest,
     shared: Option<Arc<Shared>>,
     state: Mutex<KeyState>,
-    /// Where and when a refusal was last checked. The lock is held during a check.
-    pub(super) last_check: tokio::sync::Mutex<Option<(Host, Moment)>>,
+    /// At which hosts a refusal was checked lately, and when. The lock is held during a check.
+    pub(super) checks: tokio::sync::Mutex<Vec<(Host, Moment)>>,
 }
 
 /// What a key has spent, and where it rests.
@@ -126,7 +126,7 @@ impl ProviderKey {
                 hosts: Vec::new(),
                 has_several_hosts: false,
             }),
-            last_check: tokio::sync::Mutex::default(),
+            checks: tokio::sync::Mutex::default(),
         }
     }
 

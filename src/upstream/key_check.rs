@@ -10,12 +10,10 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::endpoint::Host;
 use super::failure::Failure;
 use super::permit::Asked;
 use super::request::{Priority, RequestPriority};
 use super::{Upstream, UpstreamRequest};
-use crate::clock::Moment;
 use crate::reason::Reason;
 use crate::trace::Attempt;
 
@@ -43,11 +41,12 @@ impl Upstream {
             return of_target;
         };
         let (key, host) = (&asked.key.key, &asked.endpoint.host);
-        let mut last = key.last_check.lock().await;
+        let mut checks = key.checks.lock().await;
         let now = self.clock.now();
-        let holds = |(at, checked): &(Host, Moment)| at == host && now.since(*checked) < HOLDS;
-        if !last.as_ref().is_some_and(holds) && self.check_key(asked, request, &path).await {
-            *last = Some((host.clone(), self.clock.now()));
+        checks.retain(|(_, checked)| now.since(*checked) < HOLDS);
+        let is_known = checks.iter().any(|(at, _)| at == host);
+        if !is_known && self.check_key(asked, request, &path).await {
+            checks.push((host.clone(), self.clock.now()));
         }
         match key.refused(host) {
             Some(_) => refused,
@@ -56,7 +55,7 @@ impl Upstream {
     }
 
     /// Requests a status path with the key of a request that was refused, which is set aside
-    /// if that is refused too. Returns whether the budget allowed a request.
+    /// if that is refused too. Returns whether a request was sent.
     async fn check_key(
         self: &Arc<Self>,
         asked: &Asked,
@@ -79,8 +78,10 @@ impl Upstream {
         };
         let checked = permit.asked.clone();
         let exchanged = self.exchange(permit, sent, false, KEY_CHECK);
-        let Ok(Some(answered)) = exchanged.await else {
-            return true;
+        let answered = match exchanged.await {
+            Ok(Some(answered)) => answered,
+            Ok(None) => return false,
+            Err(_) => return true,
         };
         let status = answered.response.status();
         if matches!(status.as_u16(), 401 | 403) {

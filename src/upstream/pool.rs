@@ -1,7 +1,8 @@
 //! The HTTP/1.1 connections of one upstream.
 //!
 //! A connection carries one request at a time. It is idle again when the body of the answer
-//! has been read, and is then used for [`IDLE_TIMEOUT`]: the next request after that closes it.
+//! has been read, and may be used again for [`IDLE_TIMEOUT`]; the next request
+//! after that closes it.
 //! One that the server has closed, or whose answer was not read to its end, is not used again.
 
 use std::error::Error as StdError;

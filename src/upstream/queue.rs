@@ -113,8 +113,8 @@ impl Upstream {
         elsewhere: Option<usize>,
         deadline: Instant,
     ) -> Result<Permit, Failure> {
-        if elsewhere.is_some() {
-            return self.queue.admit_elsewhere(request, elsewhere);
+        if let Some(at) = elsewhere {
+            return self.queue.admit_elsewhere(request, at);
         }
         let (to, permit) = oneshot::channel();
         let _position = self.queue.enter(request, deadline, to)?;
@@ -204,14 +204,10 @@ impl AdmissionQueue {
         })
     }
 
-    fn admit_elsewhere(
-        &self,
-        request: RequestPriority,
-        at: Option<usize>,
-    ) -> Result<Permit, Failure> {
+    fn admit_elsewhere(&self, request: RequestPriority, at: usize) -> Result<Permit, Failure> {
         let mut state = self.state();
         let upstream = state.upstream.upgrade().ok_or_else(no_slot)?;
-        let permit = upstream.permit(request, at)?;
+        let permit = upstream.permit(request, Some(at))?;
         state.begin(&request, self.clock.now());
         Ok(permit)
     }

@@ -9,10 +9,12 @@
 //! be parsed, and requests left until nobody knows when, are ignored.
 //!
 //! An answer reports what was left when its request was counted. Those in flight when it comes
-//! may or may not be in that number; they are treated as not counted.
+//! are treated as not counted. Not covered: requests that came after it and have ended, whose
+//! own answers report nothing; then a 429 rests the key.
 //!
-//! Invariants: while a reported limit is in force, nothing that is reported later loosens it; no report makes ordgate wait longer than an hour, since a
-//! wrong clock of the upstream must not stop it for a month; nor less than a second.
+//! Invariants: while a reported limit is in force, nothing that is reported later loosens it; no
+//! report makes ordgate wait longer than an hour, since a wrong clock of the upstream must not
+//! stop it for a month; nor less than a second.
 
 use std::time::{Duration, SystemTime};
 

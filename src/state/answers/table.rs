@@ -7,8 +7,6 @@
 use std::cmp::Reverse;
 use std::path::Path;
 
-use std::time::Duration;
-
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, Error, OptionalExtension, Row as Found, ffi, params};
 
@@ -64,11 +62,7 @@ pub(super) struct AnswersTable {
 
 impl AnswersTable {
     /// Opens the database; begins it anew where it is absent or unusable.
-    pub(super) fn open(
-        path: &Path,
-        most_bytes: u64,
-        patience: Duration,
-    ) -> Result<Self, StateError> {
+    pub(super) fn open(path: &Path, most_bytes: u64) -> Result<Self, StateError> {
         let bytes = most_bytes.max(LEAST_BYTES);
         // The log has a part of the bytes, and is checkpointed when half of that is used.
         let log = (bytes / 4).min(MOST_LOG);
@@ -86,7 +80,7 @@ impl AnswersTable {
             }
             Ok(())
         };
-        let (database, ()) = database::open(path, patience, read, |_| TABLES.to_owned())?;
+        let (database, ()) = database::open(path, read, |_| TABLES.to_owned())?;
         Ok(Self {
             database,
             most_pages,

@@ -7,7 +7,6 @@
 //! without restarting the machine.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use std::{fs, io};
 
 use rusqlite::config::DbConfig;
@@ -54,12 +53,7 @@ pub(super) struct Found {
 
 impl Journal {
     /// Opens the database; begins it anew where it is absent or unusable.
-    pub(super) fn open(
-        path: &Path,
-        boot: &str,
-        now: u64,
-        patience: Duration,
-    ) -> Result<(Self, Found), StateError> {
+    pub(super) fn open(path: &Path, boot: &str, now: u64) -> Result<(Self, Found), StateError> {
         let check = |database: &mut Connection| {
             database.pragma_update(None, "synchronous", "OFF")?;
             database.pragma_update(None, "wal_autocheckpoint", 0)?;
@@ -92,7 +86,7 @@ impl Journal {
             let crc = crc_of_run(boot, unknown_until);
             format!("{TABLES} INSERT INTO run VALUES ('{boot}', {unknown_until}, {crc})")
         };
-        let (database, found) = database::open(path, patience, check, new)?;
+        let (database, found) = database::open(path, check, new)?;
         let journal = Self {
             database,
             path: path.into(),
@@ -129,7 +123,7 @@ impl Journal {
 
     /// Leaves the database unreadable: it is not known what is spent from now on.
     pub(super) fn spoil(self) -> io::Result<()> {
-        // While it is locked. Closing it must not write the log into the file then.
+        // Closing it must not write the log into the file then.
         let no_checkpoint = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
         let is_set = self.database.set_db_config(no_checkpoint, true);
         is_set.map_err(io::Error::other)?;

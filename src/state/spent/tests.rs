@@ -6,7 +6,7 @@ use std::process::{Command as Process, Stdio};
 
 use super::*;
 use crate::state::tests::{Place, UNUSABLE};
-use crate::state::{PATIENCE, Settings, State};
+use crate::state::{Settings, State};
 
 const KEY: KeyDigest = [7; 32];
 const OTHER: KeyDigest = [8; 32];
@@ -108,7 +108,9 @@ fn a_process_that_is_killed_loses_nothing() {
 fn at_boot(place: &Place, boot: &str) -> (usize, u64) {
     let now = millis(place.clock.since_boot());
     let path = place.path().join("spent.db");
-    let (_journal, found) = Journal::open(&path, boot, now, PATIENCE).unwrap();
+    // Its thread closes it first.
+    let _lock = crate::state::lock(place.path(), crate::state::PATIENCE).unwrap();
+    let (_journal, found) = Journal::open(&path, boot, now).unwrap();
     (
         found.ended.len(),
         found.unknown_until.saturating_sub(now) / 1000,
@@ -121,7 +123,7 @@ async fn another_boot_waits_a_window_out() {
     assert_eq!(at_boot(&place, "one"), (0, 0));
     assert_eq!(at_boot(&place, "two"), (0, 0), "nothing was spent");
     let path = place.path().join("spent.db");
-    let mut journal = Journal::open(&path, "two", 0, PATIENCE).unwrap().0;
+    let mut journal = Journal::open(&path, "two", 0).unwrap().0;
     let id = SpentId {
         number: 1,
         key: KEY,
@@ -216,6 +218,9 @@ async fn after_an_error_nothing_is_recorded() {
     }
     assert_eq!(fault().as_deref(), Some("it cannot be inserted"));
     spent.end(id);
+    // Another process that tries meanwhile leaves it as it is.
+    let other = State::open_within(&place.settings(), &place.clock, Duration::ZERO);
+    assert!(other.is_err());
     drop(spent);
     let spent = place.open().spent;
     let unknown = spent.snapshot().unwrap().unknown_seconds;
@@ -228,7 +233,7 @@ async fn after_an_error_nothing_is_recorded() {
 async fn a_commit_over_a_second_ends_the_recording() {
     let place = Place::new();
     let path = place.path().join("spent.db");
-    let journal = Journal::open(&path, "boot", 0, PATIENCE).unwrap().0;
+    let journal = Journal::open(&path, "boot", 0).unwrap().0;
     let (commands, received) = mpsc::sync_channel(MOST_WAITING);
     let fault = Arc::new(Fault::new());
     let spent = Spent(Some(Arc::new(Handle {
@@ -237,6 +242,7 @@ async fn a_commit_over_a_second_ends_the_recording() {
         earlier: Vec::new(),
         unknown_until: 0,
         fault: Arc::clone(&fault),
+        _lock: Arc::new(File::open(place.path()).unwrap()),
     })));
     let began = tokio::time::Instant::now();
     begin(&spent, KEY).await;

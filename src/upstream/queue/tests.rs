@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::Config;
-use crate::upstream::keys::ApiKey;
+use crate::upstream::keys::{ApiKey, Budgets};
 use crate::upstream::{ProviderKeys, Upstreams};
 
 /// Upstreams of the shipped configuration with these changes, and these keys.
@@ -46,6 +46,17 @@ async fn at_once(upstream: &Upstream, request: RequestPriority) -> Result<Permit
 }
 
 const LONG: Duration = Duration::from_secs(5);
+
+/// A miss of this client does not enter the queue, though it could wait.
+async fn assert_refused_at_once(upstream: &Upstream, client: u32) {
+    let began = Instant::now();
+    let refused = upstream.acquire(miss(client), None, began + LONG).await;
+    let reason = refused.err().map(|failure| failure.reason);
+    assert_eq!(
+        (reason, began.elapsed()),
+        (Some(Reason::NoSlot), Duration::ZERO)
+    );
+}
 
 type Order = Arc<Mutex<Vec<(u32, Permit)>>>;
 
@@ -199,10 +210,9 @@ async fn a_client_leaves_a_quarter_of_the_queue_to_others() {
     let upstream = upstream("upstream.max_in_flight = 1", "", &Clock::manual());
     let held = vec![at_once(&upstream, miss(9)).await.unwrap()];
     let order = wait_all(&upstream, &[miss(1); MAX_QUEUE * 3 / 4]).await;
-    let refused = at_once(&upstream, miss(1)).await.err().unwrap();
-    assert_eq!(refused.reason, Reason::NoSlot);
+    assert_refused_at_once(&upstream, 1).await;
     let _others = wait_all(&upstream, &[miss(2); MAX_QUEUE / 4]).await;
-    assert!(at_once(&upstream, miss(3)).await.is_err(), "it is full");
+    assert_refused_at_once(&upstream, 3).await;
     let probe = RequestPriority::own(Priority::Probe);
     assert!(at_once(&upstream, probe).await.is_ok());
     assert_eq!(end_all(held, &order, 1).await, [0]);
@@ -221,4 +231,30 @@ async fn of_too_many_clients_all_but_those_in_flight_are_forgotten() {
         at_once(&upstream, miss(1)).await,
     ];
     assert_eq!(upstream.queue.state().clients.len(), 2);
+}
+
+#[tokio::test]
+async fn whoever_does_not_wait_has_not_spent() {
+    let (clock, place) = (Clock::manual(), tempfile::tempdir().unwrap());
+    let settings = crate::state::Settings {
+        path: place.path().join("state"),
+        max_bytes: 1 << 20,
+    };
+    let of = Config::parse("p", "upstream.url = \"http://127.0.0.1:1\"");
+    let keys = ProviderKeys {
+        shared: ApiKey::list("a-key").unwrap(),
+        ..ProviderKeys::default()
+    };
+    let opened = || crate::state::State::open(&settings, &clock).unwrap().spent;
+    let spent = opened();
+    let budgets = Arc::new(Budgets::new(None, spent.clone()));
+    let of = of.unwrap().upstreams;
+    let all = Upstreams::new(&of, &keys, None, &budgets, &clock, None).unwrap();
+    all.take_over();
+    let mut permit = all.first().permit(miss(1), None).ok().unwrap();
+    assert!(permit.ready().await);
+    let digest = permit.asked.key.key.digest;
+    drop(permit);
+    drop((spent, budgets, all));
+    assert!(opened().earlier(&digest).ages.is_empty());
 }

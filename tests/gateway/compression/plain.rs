@@ -80,5 +80,7 @@ async fn a_freshened_answer_keeps_its_compressed_body_and_a_replaced_one_loses_i
     let other = gateway.request("GET", ORDI, &GZIP).await;
     assert_eq!(other.field("content-encoding"), None);
     assert_eq!(other.body, text(6000).as_bytes());
+    let stored = gateway.request("GET", ORDI, &GZIP).await;
+    assert_eq!(decoded(&stored), text(6000).as_bytes());
     assert_eq!(upstream.count(), 3);
 }

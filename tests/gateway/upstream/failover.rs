@@ -201,6 +201,16 @@ async fn the_preferred_endpoint_is_used_again_after_its_probation() {
 
 /// `/status` and metrics show each endpoint's height as well.
 #[tokio::test]
+async fn one_that_cannot_be_used_makes_no_other_lag() {
+    let upstreams = pair();
+    let (gateway, _tips) = chained(&upstreams, [840_000, 840_300]);
+    let is = |condition: &str| endpoint(&gateway, 0)["condition"] == condition;
+    until("the first lags", || is("lagging")).await;
+    upstreams[1].usually(|_| Reply::status(500, "{}"));
+    until("it lags behind nobody", || is("sound")).await;
+}
+
+#[tokio::test]
 async fn an_endpoint_that_lags_is_not_used_while_another_is_sound() {
     #[rustfmt::skip]
     let rows = [

@@ -1,7 +1,6 @@
 //! Whatever is damaged, what is found is what was stored, and nothing that was purged.
 
 use super::*;
-use crate::state::PATIENCE;
 use crate::state::answers::table::AnswersTable;
 use crate::state::tests::UNUSABLE;
 
@@ -31,7 +30,7 @@ async fn stored() -> Place {
 /// Opens it and looks everything up; returns how many of the rows are found.
 fn look(place: &Place) -> usize {
     let path = place.path().join("answers.db");
-    let mut table = AnswersTable::open(&path, 1 << 20, PATIENCE).unwrap();
+    let mut table = AnswersTable::open(&path, 1 << 20).unwrap();
     let now = place.now() + 1;
     let mut found = 0;
     for target in KEPT {
@@ -135,7 +134,7 @@ async fn a_file_that_is_cut_while_it_is_used_is_begun_anew() {
     let place = stored().await;
     drop(place.open());
     let answers = place.open().answers;
-    let mut file = fs::File::options();
+    let mut file = File::options();
     let file = file.write(true).open(place.path().join("answers.db"));
     file.unwrap().set_len(4096).unwrap();
     assert_eq!(found(&answers, &KEPT).await, "");
