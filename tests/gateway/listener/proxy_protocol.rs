@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use crate::support::client::request;
-use crate::support::{Client, Gateway, Setup, TOKEN, Upstream, until};
+use crate::support::{Client, Gate, Gateway, Reply, Setup, TOKEN, Upstream, until};
 
 /// A gateway with a listener whose connections begin with a PROXY header, and the
 /// address of that listener.
@@ -51,6 +51,28 @@ async fn each_reported_client_has_limits_of_its_own() {
         }
     }
     assert_eq!(gateway.figure("/connections/proxy_header_refused"), 0);
+}
+
+/// Where all others are at work, its own row is the only idle one.
+#[tokio::test]
+async fn a_connection_does_not_make_room_for_itself() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    upstream.always(Reply::json("{}").behind(&gate));
+    let (gateway, proxied) = start(&upstream, "server.max_connections = 3");
+    let mut working = Vec::new();
+    for ticker in ["a", "b"] {
+        let target = format!("/ordinals/v1/brc-20/tokens/{ticker}aaa");
+        working.push(gateway.start_get(&target).await);
+    }
+    upstream.until_requests(2).await;
+    let header = v1("192.0.2.1");
+    let mut client = Client::connect(proxied).await;
+    client
+        .send([&header[..], request("GET", "/none", &[]).as_bytes()].concat())
+        .await;
+    assert_eq!(client.answer("GET").await.status, 404);
+    gate.open();
 }
 
 #[tokio::test]

@@ -67,3 +67,12 @@ async fn a_get_with_a_body_is_neither_stored_nor_answered_from_the_cache() {
     assert_eq!(upstream.count(), 3);
     assert_eq!(upstream.seen()[2].body, b"{}");
 }
+
+/// HTTP/2 begins with a method that HTTP/1.1 does not have, and a space.
+#[tokio::test]
+async fn a_method_that_begins_like_the_preface_of_http2_is_one_of_http1() {
+    let upstream = Upstream::start();
+    upstream.once("/v", ok(&[], "body"));
+    let gateway = manual(&upstream);
+    assert_eq!(gateway.request("PRINT", "/v", &[]).await.text(), "body");
+}
