@@ -71,7 +71,10 @@ async fn a_connection_does_not_make_room_for_itself() {
     client
         .send([&header[..], request("GET", "/none", &[]).as_bytes()].concat())
         .await;
-    assert_eq!(client.answer("GET").await.status, 404);
+    for _ in 0..2 {
+        assert_eq!(client.answer("GET").await.status, 404);
+        client.send(request("GET", "/none", &[])).await;
+    }
     gate.open();
 }
 
