@@ -153,7 +153,11 @@ async fn probe_standby(fill: &Fill, upstream: &Upstream, at: usize, tip: Option<
     let source = tip.and_then(|tip| fill.chain.source(tip));
     let path = source.and_then(|source| source.path.as_deref());
     let probe = RequestPriority::own(Priority::Probe);
-    let request = UpstreamRequest::typed(path.unwrap_or(ANYTHING));
+    let request = UpstreamRequest {
+        // Of an upstream without a tip, any answer will do.
+        is_typed: path.is_some(),
+        ..UpstreamRequest::typed(path.unwrap_or(ANYTHING))
+    };
     let answered = upstream.request(&request, probe, Some(at)).await;
     if let (Ok(answer), Some(path)) = (answered, path) {
         let _known_to_the_endpoint = learn(upstream, path, &answer);

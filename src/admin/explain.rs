@@ -159,7 +159,6 @@ fn next(
         &HeaderMap::new(),
         Ipv4Addr::UNSPECIFIED.into(),
     );
-    let by = judged.map_or(0, |judged| (-judged.ttl()).max(0));
     let plan = || plan(gateway, route, &lookup.key, now);
     match gateway.fill.decide(route, lookup, request, now) {
         Decision::Serve {
@@ -175,10 +174,17 @@ fn next(
             ..
         } => Next::fetch("The route stores nothing", std::slice::from_ref(&lookup.key)),
         Decision::Fetch {
-            stored: Some(_), ..
-        } => plan().because(&format!(
-            "It is stale by {by} s; if the upstream fails, or takes longer than cache.stale_wait, the stored response is served"
-        )),
+            stored: Some(stored),
+            ..
+        } => plan().because(&match stored.freshness {
+            Freshness::Stale { by } if by < route.cache.stale_if_error => format!(
+                "It is stale by {} s; if the upstream fails, or takes longer than cache.stale_wait, the stored response is served",
+                by.as_secs()
+            ),
+            Freshness::Stale { .. } | Freshness::Fresh { .. } | Freshness::BecameFinal { .. } => {
+                "What is stored must be validated first".to_owned()
+            }
+        }),
         Decision::Fetch { stored: None, .. } => match judged.map(|judged| judged.freshness) {
             Some(Freshness::Fresh { .. } | Freshness::BecameFinal { .. }) => Next::fetch(
                 "The response stored for this height is of another block than the requested hash, because of a reorg, so the hash is fetched",

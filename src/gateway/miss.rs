@@ -81,9 +81,7 @@ impl Gateway {
                 };
                 let response = self.render_answer(session, fetch, (answer, outcome), &fields);
                 if fetch.is_plain() && response.status().is_server_error() {
-                    let why = "the upstream's own answer, passed on as it is";
-                    let why = (Reason::UpstreamAnswer, why);
-                    self.record_error((context, uri), response.status(), why);
+                    self.record_passed_error((context, uri), response.status());
                 }
                 (response, RequestKind::Answer(outcome), took)
             }

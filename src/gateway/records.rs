@@ -17,6 +17,7 @@ use crate::meter::RequestKind;
 use crate::meter::errors::AnsweredError;
 use crate::reason::Reason;
 use crate::route::Route;
+use crate::sync::lock;
 use crate::trace::steps::UpstreamStep;
 use crate::trace::{self, KeyValue, ServerSpan, TraceContextExt as _};
 use crate::wire::Body;
@@ -177,6 +178,17 @@ const fn kind(client: Client) -> &'static str {
 }
 
 impl Gateway {
+    /// Records and counts an answer of a plain route's origin with a 5xx status, which is passed
+    /// on.
+    pub(super) fn record_passed_error(&self, request: RequestRef<'_>, status: StatusCode) {
+        let reason = Reason::UpstreamAnswer;
+        let why = "the upstream's own answer, passed on as it is";
+        self.record_error(request, status, (reason, why));
+        *lock(&self.meter().totals.refused)
+            .entry(reason)
+            .or_default() += 1;
+    }
+
     /// Records an answer with a 5xx status, for `/status`: the reason, and the cause as
     /// text.
     pub(super) fn record_error(

@@ -142,7 +142,7 @@ impl Answers {
             max_bytes: settings.max_bytes,
             ..AnswersSnapshot::default()
         }));
-        let mut worker = Worker {
+        let worker = Worker {
             table: Some(table),
             path: path.clone(),
             shown: Arc::clone(&shown),
@@ -151,7 +151,8 @@ impl Answers {
         let started = thread::Builder::new().name("answers.db".to_owned());
         let lock = lock.clone();
         let started = started.spawn(move || {
-            let _lock = lock;
+            // The database is closed first.
+            let (_lock, mut worker) = (lock, worker);
             for job in received {
                 worker.run(job);
             }

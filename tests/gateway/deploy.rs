@@ -34,9 +34,8 @@ const ADDED: [&str; 2] = ["instance", "job"];
 
 /// The labels whose values are a fixed set, or are in the configuration: no client can add
 /// any. Clients and paths are in `/status` only.
-const BOUNDED: &str = "budget by chain class coding commit condition database endpoint fault key \
-    kind le listener name outcome output part priority reason result route rustc state \
-    status tip upstream version what";
+const BOUNDED: &str = "chain class commit condition database endpoint key le listener name \
+    outcome output priority reason result route rustc state tip upstream version";
 
 /// For each metric, the values of each of its labels.
 type Metrics = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;

@@ -27,13 +27,15 @@ function facts (object) {
 
 /** What is stored, in a sentence. */
 function stored (answer) {
-  const { stored: response } = answer
+  // Of the variants of a plain route, the newest.
+  const response = answer.stored?.newest_first ? answer.stored.newest_first[0] : answer.stored
   if (!response) return answer.route ? 'Nothing is stored in memory for it.' : ''
   const parts = [`Status ${plain(response.status)}, ${plain(response.bytes)} bytes`]
   if (response.class) parts.push(`class ${response.class}`)
   if (response.age_seconds !== undefined) parts.push(`${duration(response.age_seconds)} old`)
   const fresh = response.freshness
   if (fresh?.is) parts.push(fresh.ttl_seconds === undefined ? fresh.is : `${fresh.is} for ${duration(fresh.ttl_seconds)}`)
+  if (answer.stored.count > 1) parts.push(`the newest of ${answer.stored.count} variants`)
   return `Stored: ${parts.join(', ')}.`
 }
 

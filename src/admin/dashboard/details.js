@@ -1,7 +1,7 @@
 // The folded parts: tables filled from /status. Cells are changed in place, so that what is
 // selected or focused stays so.
 
-import { grouped, RESULTS } from './overview.js'
+import { grouped, RESULTS, tips } from './overview.js'
 import { ago, bytes, byId, count, duration, element, list, millis, percent, plain, setText, words } from './text.js'
 
 const text = (title, read, more) => ({ title, format: plain, read, ...more })
@@ -84,7 +84,7 @@ function failure ({ last_failure: last }) {
 }
 
 const NOT_SENT = { failed: 'failed', over_budget: 'no budget was left', no_slot: 'too many were in flight', breaker_open: 'the upstream does not answer' }
-const PURPOSES = { probe: 'following the chain', miss: 'misses', revalidation: 'revalidation', retry: 'retries', 'key-check': 'checks of keys', 'block-check': 'checks for reorgs' }
+const PURPOSES = { probe: 'probes', miss: 'misses', revalidation: 'revalidation', retry: 'retries', 'key-check': 'checks of keys', 'block-check': 'checks for reorgs' }
 
 /** What is used of the process, as pairs. */
 function facts (status) {
@@ -155,7 +155,7 @@ const TABLES = [
     number('Asked', count, (row) => row.probes),
     number('No answer', count, (row) => row.failures),
     long('Last error', (row) => row.trouble)
-  ], (status) => status.chain?.tips],
+  ], tips],
   ['upstreams', 'Not sent, or failed', [
     text('Upstream', (row) => row.upstream),
     text('Why', (row) => NOT_SENT[row.result]),
@@ -214,8 +214,7 @@ const TABLES = [
 const NOTES = {
   routes: (status) => `${count(list(status.requests).reduce((sum, row) => sum + row.requests, 0))} requests since the start`,
   upstreams: (status) => `${count(upstreams(status).reduce((sum, one) => sum + one.sent, 0))} requests sent since the start`,
-  clients: (status) => `${count(Math.max(...upstreams(status).map((one) => one.clients)))} lately`,
-  errors: (status) => `${count(Object.values(status.refused).reduce((sum, one) => sum + one, 0))} refused or failed since the start`,
+  errors: (status) => `${count(list(status.requests).filter((row) => ['refused', 'failed'].includes(resultOf(row))).reduce((sum, row) => sum + row.requests, 0))} refused or failed since the start`,
   system: (status) => (status.process ? `${bytes(status.process.resident_memory_bytes)} of memory` : '')
 }
 

@@ -36,7 +36,8 @@ function latest (name) {
 }
 
 const upstreams = (status) => Object.values(status.upstreams ?? {})
-const tips = (status) => list(status.chain?.tips).filter((tip) => tip.path)
+/** The tips that are asked for: those that routes use. */
+export const tips = (status) => list(status.chain?.tips).filter((tip) => tip.known !== null)
 const isStuck = (tip) => tip.moved_seconds_ago > STUCK
 
 /** Words with the article of what is meant: `the upstream`, or `the upstream runes` of several. */
@@ -68,10 +69,10 @@ function problems (status) {
       down.push(upstream.name)
     }
     for (const { url, condition, selected } of isDown ? [] : upstream.endpoints) {
-      if (CONDITIONS[condition]) warn(`${url} ${CONDITIONS[condition]}${selected ? '' : '; requests go to another base URL'}`, 'upstreams')
+      if (CONDITIONS[condition]) warn(`the base URL ${url} ${CONDITIONS[condition]}${selected ? '' : '; requests go to another base URL'}`, 'upstreams')
     }
+    const say = upstream.endpoints.some(({ selected, condition }) => selected && condition === 'refusing') ? bad : warn
     for (const key of upstream.keys) {
-      const say = upstream.keys.some((other) => other.state === 'ready') ? warn : bad
       if (key.state === 'quarantined') say(`${name} refuses ${key.name}`, 'upstreams')
       if (key.state === 'cooling') say(`${name} wants fewer requests, so ${key.name} rests for ${duration(key.unusable_seconds)}`, 'upstreams')
     }
@@ -179,7 +180,7 @@ function showBudget (status) {
   }
   const spenders = upstreams(status).flatMap((upstream) => list(upstream.heaviest_clients)).filter((client) => client.recent >= 0.1)
   const all = spenders.reduce((sum, client) => sum + client.recent, 0)
-  const shares = grouped(spenders, (client) => client.client ?? 'ordgate itself')
+  const shares = grouped(spenders, ({ client }) => client)
     .map(({ name: client, rows }) => [client, rows.reduce((sum, row) => sum + row.recent, 0) / all])
     .sort((one, other) => other[1] - one[1])
   byId('spenders').replaceChildren(...(shares.length
@@ -198,7 +199,7 @@ function showChain (status) {
     return element('div', { class: 'tip' },
       element('p', { class: 'figure' }, element('b', {}, count(tip.height ?? NaN)), ` ${tip.name}`),
       tip.known ? line(sinceStart ? `not moved since the start, ${moved}` : `moved ${moved}`, isStuck(tip) ? 'warn' : '') : line('not known at present', 'warn'),
-      reorg ? line(`last reorg ${ago(reorg.seconds_ago)}, up to ${count(reorg.blocks)} ${reorg.blocks === 1 ? 'block' : 'blocks'} deep`, reorg.seconds_ago < TEN_MINUTES ? 'warn' : '') : line('no reorg since the start', 'quiet'))
+      reorg ? line(`last reorg ${ago(reorg.seconds_ago)}, up to ${count(reorg.blocks)} ${reorg.blocks === 1 ? 'block' : 'blocks'} deep`, reorg.seconds_ago < TEN_MINUTES ? 'warn' : '') : line('no reorg seen since the start', 'quiet'))
   }))
 }
 
