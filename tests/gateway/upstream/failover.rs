@@ -173,6 +173,19 @@ async fn plain_requests_fail_over_if_that_is_safe() {
 }
 
 #[tokio::test]
+async fn a_standby_without_a_tip_is_well_whatever_it_answers() {
+    let upstreams = pair();
+    upstreams[1].always(Reply::with(404, "content-type: text/html\r\n", "<p>none"));
+    let gateway = before(&upstreams)
+        .config("builtin_routes = false")
+        .config(ALL)
+        .start();
+    upstreams[1].until_requests(1).await;
+    until("it has answered", || gateway.of_upstreams("answered") > 0).await;
+    assert_eq!(gateway.of_upstreams("failed"), 0);
+}
+
+#[tokio::test]
 async fn the_preferred_endpoint_is_used_again_after_its_probation() {
     let upstreams = pair();
     let [preferred, other] = &upstreams;
