@@ -15,7 +15,6 @@ use std::mem::discriminant;
 use std::num::NonZeroU32;
 
 use http::{HeaderName, HeaderValue, Method};
-pub(crate) use request::MAX_QUERY_PARAMETERS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use table::{RouteMatch, RouteTable};

@@ -14,8 +14,8 @@ use crate::cache::policy::{Mode, Policy};
 use crate::chain::TipSource;
 use crate::openapi;
 use crate::route::{
-    self, ChainRules, ChainSegments, HeaderMode, MAX_QUERY_PARAMETERS, Methods, PathTemplate,
-    RequestRules, ResponseSchema, RouteDocs, UpstreamTarget, parameter_names,
+    self, ChainRules, ChainSegments, HeaderMode, Methods, PathTemplate, RequestRules,
+    ResponseSchema, RouteDocs, UpstreamTarget, parameter_names,
 };
 use crate::validate::ParameterType;
 
@@ -278,10 +278,6 @@ impl RouteEntry {
         refuse(
             self.path == openapi::PATH,
             "path is /openapi.json, where ordgate describes the routes; a route needs a path of its own",
-        );
-        refuse(
-            query.len() > MAX_QUERY_PARAMETERS,
-            &format!("query has more than {MAX_QUERY_PARAMETERS} parameters"),
         );
         let is_number = |name: &str| {
             query.iter().any(|one| {

@@ -8,10 +8,6 @@ use super::{Parameter, Route};
 use crate::cache::key::Key;
 use crate::validate::{Invalid, ParameterType, decode};
 
-/// The most parameters that a query may declare. Their values are kept on the
-/// stack.
-pub(crate) const MAX_QUERY_PARAMETERS: usize = 16;
-
 /// What a tail or a parameter must not contain: the upstream, or a proxy before
 /// it, could resolve it to a path outside the route's.
 const NO_DOTS: &str = "without . and .. as segments, percent-encoded ones and those before \\, %2F, %5C or ; among them";
@@ -35,8 +31,7 @@ impl Route {
                 key.buffer().extend_from_slice(query.as_bytes());
             }
         } else {
-            let values = self.query_values(query.unwrap_or(""))?;
-            self.write_query(values, &mut key)?;
+            self.write_query(query.unwrap_or(""), key.buffer())?;
         }
         Ok(key)
     }
@@ -71,49 +66,29 @@ impl Route {
         Ok(())
     }
 
-    /// The values of the declared parameters in a query.
+    /// Writes the declared parameters that a query has or that have a default.
     #[inline]
-    fn query_values<'q>(
-        &self,
-        mut query: &'q str,
-    ) -> Result<[Option<&'q str>; MAX_QUERY_PARAMETERS], Invalid> {
-        let mut values = [None; MAX_QUERY_PARAMETERS];
-        while !query.is_empty() {
-            let (pair, rest) = split_at_first(query, b'&');
-            query = rest;
-            if pair.is_empty() {
-                continue;
-            }
-            let (name, value) = split_at_first(pair, b'=');
-            if let Some(at) = self.declared(name)
-                && let Some(first) = values[at].replace(value)
-            {
-                let received = format!("{first}&{name}={value}");
-                let name = &self.request.query[at].name;
-                return Err(Invalid::new(name, &received, "given once"));
-            }
-        }
-        Ok(values)
-    }
-
-    #[inline]
-    fn write_query(
-        &self,
-        values: [Option<&str>; MAX_QUERY_PARAMETERS],
-        key: &mut Key,
-    ) -> Result<(), Invalid> {
+    fn write_query(&self, query: &str, out: &mut Vec<u8>) -> Result<(), Invalid> {
         let mut separator = b'?';
-        for (parameter, value) in self.request.query.iter().zip(values) {
+        for parameter in &self.request.query {
             let Parameter {
                 name,
                 kind,
                 default,
                 ..
             } = parameter;
+            let pairs = query
+                .split('&')
+                .map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+            let mut given = pairs.filter(|(sent, _)| is_name(sent, name));
+            let value = given.next().map(|(_, value)| value);
+            if let (Some(first), Some((sent, second))) = (value, given.next()) {
+                let received = format!("{first}&{sent}={second}");
+                return Err(Invalid::new(name, &received, "given once"));
+            }
             if value.is_none() && default.is_none() {
                 continue;
             }
-            let out = key.buffer();
             out.push(separator);
             out.extend_from_slice(name.as_bytes());
             out.push(b'=');
@@ -124,14 +99,6 @@ impl Route {
             separator = b'&';
         }
         Ok(())
-    }
-
-    /// The index of the declared query parameter with this name in the request.
-    fn declared(&self, raw: &str) -> Option<usize> {
-        let position = |name: &str| self.request.query.iter().position(|p| *p.name == *name);
-        // A declared name needs no encoding.
-        let decoded = || position(&decode(raw, true)?);
-        position(raw).or_else(decoded)
     }
 
     /// The key of a page of the list of the block at a height; `None` where this
@@ -196,13 +163,10 @@ pub(super) fn has_dot_segment(path: &[u8]) -> bool {
     false
 }
 
-/// What is before the first delimiter, and what is after it. Names and values are
-/// short, for which this is faster than memchr.
-fn split_at_first(text: &str, delimiter: u8) -> (&str, &str) {
-    match text.bytes().position(|byte| byte == delimiter) {
-        Some(at) => (&text[..at], &text[at + 1..]),
-        None => (text, ""),
-    }
+/// Whether the name of a parameter came, perhaps percent-encoded.
+fn is_name(sent: &str, name: &str) -> bool {
+    // A declared name needs no encoding.
+    sent == name || sent.contains(['%', '+']) && decode(sent, true).is_some_and(|sent| sent == name)
 }
 
 #[cfg(test)]
