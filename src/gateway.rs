@@ -33,10 +33,10 @@ use std::time::Duration;
 use bytes::Bytes;
 pub(crate) use clients::ClientPolicy;
 use http::header::CONNECTION;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
+use http::{HeaderValue, Method, Request, Response, Version};
 use http_body_util::BodyExt;
-use records::{Finished, in_trace};
-use request::{RequestContext, check_target};
+use records::in_trace;
+use request::{RequestContext, RequestRef, check_target};
 pub use request::{ResponseFuture, Session};
 
 use crate::access_log::AccessLog;
@@ -47,14 +47,14 @@ use crate::cache::outcome::{Forward, Outcome};
 use crate::cache::reuse::Reuse;
 use crate::cache::{Cache, JudgedResponse};
 use crate::chain::Freshness;
-use crate::clock::{Clock, Moment};
+use crate::clock::Clock;
 use crate::compress::Compressor;
 use crate::fill::{ClientRequest, Fetch, Fill, LookupKey};
 use crate::limit::Limit;
 use crate::meter::{Meter, RequestKind};
 use crate::reason::Reason;
 use crate::refusal::Refusal;
-use crate::respond::{Document, Responder, ResponseContext};
+use crate::respond::{Document, Responder};
 use crate::route::{HeaderMode, Methods, Route, RouteTable};
 use crate::state::State;
 use crate::upstream::{Priority, RequestBody, Upstreams};
@@ -104,9 +104,6 @@ pub(crate) struct Records {
     pub(crate) traced_share: Option<f64>,
 }
 
-/// What is known of a request, and its URI.
-type RequestRef<'a> = (&'a RequestContext, &'a Uri);
-
 /// What a request needs after memory was consulted.
 enum NextStep {
     /// It is answered.
@@ -127,22 +124,21 @@ impl Gateway {
         B: hyper::body::Body<Data = Bytes> + Send + Sync + 'static,
         B::Error: Into<BodyError>,
     {
-        let now = session.activity.last();
         let checked = head::check(&request);
         if request.uri().authority().is_some() || session.activity.is_http2() {
             head::normalize(&mut request);
         }
-        let mut context = RequestContext::new(self, session, &mut request, now);
-        match self.answer_from_memory(session, &request, checked, &mut context, now) {
+        let mut context = RequestContext::new(self, session, &mut request);
+        let next = self.answer_from_memory(session, &request, checked, &mut context);
+        let asked = context.with(session, request.uri(), request.headers());
+        match next {
             Ok(NextStep::Done(response, kind)) => {
-                let head = (request.uri(), request.headers());
-                let response = self.finish(session, &context, head, kind, None, response);
-                ResponseFuture::Done(Some(response))
+                ResponseFuture::Done(Some(self.finish(asked, kind, None, response)))
             }
             Ok(NextStep::Fetch(..))
                 if hop::has_passed(request.headers(), &self.fill.plain.pseudonym) =>
             {
-                self.refuse(session, &request, &context, &Reason::Loop.into())
+                self.refuse(asked, request.body(), &Reason::Loop.into())
             }
             Ok(NextStep::Fetch(lookup, why, stored)) => {
                 // With a stale response to fall back on, it can wait.
@@ -154,7 +150,7 @@ impl Gateway {
                 let fetch = self.fill.fetch_for(own, (lookup, why, stored), priority);
                 self.answer_later(session, request, context, fetch)
             }
-            Err(refusal) => self.refuse(session, &request, &context, &refusal),
+            Err(refusal) => self.refuse(asked, request.body(), &refusal),
         }
     }
 
@@ -165,10 +161,9 @@ impl Gateway {
         request: &Request<B>,
         checked: Result<(), Reason>,
         context: &mut RequestContext,
-        now: Moment,
     ) -> Result<NextStep, Refusal> {
         // Refused requests count too: otherwise they would be free.
-        context.permit = self.clients.admit(&context.from, now)?;
+        context.permit = self.clients.admit(&context.from, context.began)?;
         checked.map_err(|reason| Refusal::from(reason).closing())?;
         check_target(request.uri())?;
         self.clients.check_token(&context.from)?;
@@ -180,9 +175,8 @@ impl Gateway {
         let route = found.route;
         if request.method() == Method::OPTIONS && route.request.methods != Methods::Any {
             let fields = context.for_response(&self.clients, request.headers());
-            let response = self
-                .responder
-                .preflight(&route.request.methods.allow(), &fields);
+            let allow = route.request.methods.allow();
+            let response = self.responder.preflight(&allow, &fields);
             return Ok(NextStep::Done(response, RequestKind::Preflight));
         }
         // After the preflight: browsers send no credentials with one.
@@ -194,7 +188,7 @@ impl Gateway {
             return Err(Reason::Body.into());
         }
         let key = route.canonical(&found.captures, uri.query())?;
-        self.recall(session, route, request, key, context, now)
+        self.recall(session, route, request, key, context)
     }
 
     /// Answers from memory, or says what is to be fetched.
@@ -206,8 +200,8 @@ impl Gateway {
         request: &Request<B>,
         key: Key,
         context: &RequestContext,
-        now: Moment,
     ) -> Result<NextStep, Refusal> {
+        let now = context.began;
         let lookup = self.fill.lookup_key(route, key);
         let asked = (request.method(), request.headers(), session.peer);
         let (mut judged, reuse) = match self.fill.decide(route, &lookup, asked, now) {
@@ -260,8 +254,8 @@ impl Gateway {
             (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed());
         in_trace(trace, async move {
             let _working = session.activity.busy();
-            let answer = gateway.answer_miss(&session, (&context, &head.uri), &fetch, body);
-            answer.await
+            let request = context.with(&session, &head.uri, &fetch.request.fields);
+            gateway.answer_miss(request, &fetch, body).await
         })
     }
 
@@ -299,57 +293,48 @@ impl Gateway {
     }
 
     /// Answers with a refusal. The request's body is not read.
-    fn refuse<B: hyper::body::Body>(
+    fn refuse(
         &self,
-        session: &Session,
-        request: &Request<B>,
-        context: &RequestContext,
+        request: RequestRef<'_>,
+        body: &impl hyper::body::Body,
         refusal: &Refusal,
     ) -> ResponseFuture {
-        let fields = context.for_response(&self.clients, request.headers());
-        let of = (context, request.uri());
-        let mut response = self.render_refusal(refusal, None, of, &fields);
-        if !request.body().is_end_stream() {
+        let mut response = self.render_refusal(request, refusal, None);
+        if !body.is_end_stream() {
             // The next request would begin after the unread body.
             close_connection(&mut response);
         }
-        ResponseFuture::Done(Some(self.finish(
-            session,
-            context,
-            (request.uri(), request.headers()),
-            RequestKind::Refusal(refusal.reason),
-            None,
-            response,
-        )))
+        let kind = RequestKind::Refusal(refusal.reason);
+        ResponseFuture::Done(Some(self.finish(request, kind, None, response)))
     }
 
     /// Renders a refusal of a request.
     fn render_refusal(
         &self,
+        request: RequestRef<'_>,
         refusal: &Refusal,
         outcome: Option<Outcome>,
-        request: RequestRef<'_>,
-        fields: &ResponseContext<'_>,
     ) -> Response<Body> {
         let status = refusal.status;
         if status.is_server_error() {
-            let why = (refusal.reason, &*refusal.detail);
-            self.record_error(request, status, why);
+            self.record_error(request, status, (refusal.reason, &*refusal.detail));
         }
-        self.responder.refusal(refusal, outcome, fields)
+        let fields = request.context.for_response(&self.clients, request.fields);
+        self.responder.refusal(refusal, outcome, &fields)
     }
 
     /// The one exit: counts the request and the time that it took, and writes the access
     /// log where it is enabled.
     fn finish(
         &self,
-        session: &Session,
-        context: &RequestContext,
-        head: (&Uri, &HeaderMap),
+        request: RequestRef<'_>,
         kind: RequestKind,
         upstream_took: Option<Duration>,
         mut response: Response<Body>,
     ) -> Response<Body> {
+        let RequestRef {
+            session, context, ..
+        } = request;
         if session.activity.is_http2() {
             if !response.status().is_success() {
                 // Refusals have it. It has no meaning there (RFC 9113 §8.2.2).
@@ -358,21 +343,14 @@ impl Gateway {
         } else if session.activity.is_draining.load(Relaxed) {
             close_connection(&mut response);
         }
-        let Records {
-            meter, access_log, ..
-        } = &self.records;
         let status = response.status();
-        let now = self.clock.now();
-        let took = now.since(context.began);
+        let took = self.clock.now().since(context.began);
+        let meter = &self.records.meter;
         meter.count(session.connection, context.route, kind, status, took);
-        if let Some(log) = access_log {
-            let finished = Finished {
-                kind,
-                now,
-                took,
-                upstream_took,
-            };
-            self.log(log, session, context, head, &finished, &response);
+        if let Some(log) = &self.records.access_log
+            && log.wants(kind, status, took)
+        {
+            self.write_line(log, request, kind, (took, upstream_took), &response);
         }
         response.body_mut().count(&session.activity);
         response

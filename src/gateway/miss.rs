@@ -6,7 +6,8 @@ use std::sync::Arc;
 use http::{Response, StatusCode};
 use tokio::time::Instant;
 
-use super::{Gateway, RequestRef, Session};
+use super::Gateway;
+use super::request::RequestRef;
 use crate::cache::JudgedResponse;
 use crate::cache::outcome::Outcome;
 use crate::chain::Freshness;
@@ -14,7 +15,8 @@ use crate::collapse::Wait;
 use crate::fill::{Answer, AnswerSource, Fetch, FillAnswer};
 use crate::meter::RequestKind;
 use crate::reason::Reason;
-use crate::respond::ResponseContext;
+use crate::trace;
+use crate::trace::steps::UpstreamStep;
 use crate::upstream::{Failure, RequestBody};
 use crate::wire::Body;
 
@@ -22,11 +24,13 @@ impl Gateway {
     /// Fetches, and answers with the result or with a stale response.
     pub(super) async fn answer_miss(
         &self,
-        session: &Session,
-        (context, uri): RequestRef<'_>,
+        request: RequestRef<'_>,
         fetch: &Arc<Fetch>,
         body: Option<RequestBody>,
     ) -> Response<Body> {
+        let RequestRef {
+            session, context, ..
+        } = request;
         let (client, joins) = (context.client(), fetch.joins());
         let admitted = self.clients.admit_miss(client, joins, self.clock.now());
         let is_counted = admitted.is_ok() && !joins;
@@ -70,8 +74,6 @@ impl Gateway {
             }
         };
         session.activity.record(self.clock.now());
-        let mut fields = context.for_response(&self.clients, &fetch.request.fields);
-        fields.headers = fetch.route().headers;
         let (response, kind, took) = match answered {
             Ok((answer, outcome)) => {
                 let took = match (&answer, outcome) {
@@ -79,14 +81,14 @@ impl Gateway {
                     (Answer::Stored(found), _) => Some(found.stored.took),
                     (Answer::Coming(..) | Answer::Passed(..), _) => None,
                 };
-                let response = self.render_answer(session, fetch, (answer, outcome), &fields);
+                let response = self.render_answer(request, fetch, (answer, outcome));
                 if fetch.is_plain() && response.status().is_server_error() {
-                    self.record_passed_error((context, uri), response.status());
+                    self.record_passed_error(request, response.status());
                 }
                 (response, RequestKind::Answer(outcome), took)
             }
             Err((refusal, outcome)) => {
-                let response = self.render_refusal(&refusal, outcome, (context, uri), &fields);
+                let response = self.render_refusal(request, &refusal, outcome);
                 let reason = refusal.reason;
                 let kind = match outcome {
                     Some(outcome) => RequestKind::Failure(outcome, reason),
@@ -95,8 +97,13 @@ impl Gateway {
                 (response, kind, None)
             }
         };
-        let head = (uri, &fetch.request.fields);
-        self.finish_waiting(session, context, head, kind, took, response)
+        trace::set("ordgate.cache", kind.name());
+        if let Some(reason) = kind.reason() {
+            trace::set("ordgate.reason", reason.name());
+        }
+        let upstream = trace::step_durations().map(|steps| steps[UpstreamStep::Upstream as usize]);
+        let took = upstream.filter(|took| !took.is_zero()).or(took);
+        self.finish(request, kind, took, response)
     }
 
     /// Fetches, and says whether another request's fetch was joined. Where a stale response
@@ -173,11 +180,13 @@ impl Gateway {
 
     fn render_answer(
         &self,
-        session: &Session,
+        request: RequestRef<'_>,
         fetch: &Fetch,
         (answer, outcome): (Answer, Outcome),
-        fields: &ResponseContext<'_>,
     ) -> Response<Body> {
+        let mut fields = request.context.for_response(&self.clients, request.fields);
+        fields.headers = fetch.route().headers;
+        let fields = &fields;
         let (key, now) = (fetch.lookup.requested(), self.clock.now());
         let mut response = match answer {
             Answer::Stored(found) => {
@@ -197,7 +206,7 @@ impl Gateway {
         };
         if let Body::Streamed(reader) = response.body_mut() {
             // While the body is sent, the connection is not idle.
-            reader.serve(&session.activity);
+            reader.serve(&request.session.activity);
         }
         response
     }

@@ -5,30 +5,20 @@ use std::future::Future;
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Body as _;
 
-use super::request::{RequestContext, ResponseFuture, Session};
-use super::{Gateway, RequestRef};
+use super::Gateway;
+use super::request::{RequestContext, RequestRef, ResponseFuture, Session};
 use crate::access_log::{AccessLog, LogEntry};
-use crate::clock::Moment;
-use crate::identify::Client;
+use crate::identify::{Client, ClientLabel};
 use crate::meter::RequestKind;
 use crate::meter::errors::AnsweredError;
 use crate::reason::Reason;
 use crate::route::Route;
 use crate::sync::lock;
-use crate::trace::steps::UpstreamStep;
 use crate::trace::{self, KeyValue, ServerSpan, TraceContextExt as _};
 use crate::wire::Body;
-
-/// What came of a request, and when.
-pub(super) struct Finished {
-    pub(super) kind: RequestKind,
-    pub(super) now: Moment,
-    pub(super) took: Duration,
-    pub(super) upstream_took: Option<Duration>,
-}
 
 impl Gateway {
     /// The route of a request, if it has one.
@@ -36,60 +26,53 @@ impl Gateway {
         self.routes.routes().get(usize::from(context.route?))
     }
 
-    /// Writes the line of a request, if it has one. A request that memory answers and that
-    /// sampling leaves out costs no more than that decision.
-    #[inline]
-    pub(super) fn log(
-        &self,
-        log: &AccessLog,
-        session: &Session,
-        context: &RequestContext,
-        head: (&Uri, &HeaderMap),
-        finished: &Finished,
-        response: &Response<Body>,
-    ) {
-        if log.wants(finished.kind, response.status(), finished.took) {
-            self.write_line(log, session, context, head, finished, response);
-        }
-    }
-
+    /// Writes the line of a request, which took so long, and its upstream so long.
+    #[cold]
     #[inline(never)]
-    fn write_line(
+    pub(super) fn write_line(
         &self,
         log: &AccessLog,
-        session: &Session,
-        context: &RequestContext,
-        head: (&Uri, &HeaderMap),
-        finished: &Finished,
+        request: RequestRef<'_>,
+        kind: RequestKind,
+        (took, upstream_took): (Duration, Option<Duration>),
         response: &Response<Body>,
     ) {
-        let (uri, fields) = head;
+        let RequestRef {
+            session,
+            context,
+            uri,
+            fields,
+        } = request;
         let route = self.route_of(context);
         log.write(&LogEntry {
             peer: session.peer,
-            client: context.label(&self.clients),
+            client: ClientLabel {
+                client: context.client(),
+                name: self
+                    .clients
+                    .token_client(&context.from)
+                    .map(|token| &*token.name),
+            },
             method: &context.method,
             version: context.version,
             route: route.map(|route| &*route.name),
             is_plain: route.is_some_and(Route::is_plain),
             uri,
             fields,
-            at: self.clock.wall(finished.now),
+            at: self.clock.wall(context.began + took),
             status: response.status().as_u16(),
             // hyper sends no body for HEAD.
             bytes: match context.method {
                 Method::HEAD => 0,
                 _ => response.body().size_hint().exact().unwrap_or(0),
             },
-            duration: finished.took,
-            kind: finished.kind,
-            upstream: finished.upstream_took,
+            duration: took,
+            kind,
+            upstream: upstream_took,
             request_id: context.request_id,
         });
     }
-}
 
-impl Gateway {
     /// The trace of a request. `query` is what is shown of its query.
     pub(super) fn begin_trace<B>(
         &self,
@@ -124,25 +107,39 @@ impl Gateway {
         trace
     }
 
-    /// Ends a request that was not answered from memory as `finish` does, and notes the
-    /// outcome in its span.
-    pub(super) fn finish_waiting(
+    /// Records and counts an answer of a plain route's origin with a 5xx status, which is passed
+    /// on.
+    pub(super) fn record_passed_error(&self, request: RequestRef<'_>, status: StatusCode) {
+        let reason = Reason::UpstreamAnswer;
+        let why = "the upstream's own answer, passed on as it is";
+        self.record_error(request, status, (reason, why));
+        *lock(&self.meter().totals.refused)
+            .entry(reason)
+            .or_default() += 1;
+    }
+
+    /// Records an answer with a 5xx status, for `/status`: the reason, and the cause as
+    /// text.
+    pub(super) fn record_error(
         &self,
-        session: &Session,
-        context: &RequestContext,
-        head: (&Uri, &HeaderMap),
-        kind: RequestKind,
-        upstream_took: Option<Duration>,
-        response: Response<Body>,
-    ) -> Response<Body> {
-        let steps = trace::step_durations();
-        let upstream = steps.map(|steps| steps[UpstreamStep::Upstream as usize]);
-        trace::set("ordgate.cache", kind.name());
-        if let Some(reason) = kind.reason() {
-            trace::set("ordgate.reason", reason.name());
-        }
-        let took = upstream.filter(|took| !took.is_zero()).or(upstream_took);
-        self.finish(session, context, head, kind, took, response)
+        request: RequestRef<'_>,
+        status: StatusCode,
+        why: (Reason, &str),
+    ) {
+        let RequestRef { context, uri, .. } = request;
+        let at = (self.clock.now(), context.request_id, context.client());
+        let errors = &self.meter().totals.errors;
+        let route = self.route_of(context);
+        // What a query means is the origin's matter: it may be secret.
+        let is_secret = route.is_some_and(Route::is_plain) && uri.query().is_some();
+        let target = uri.path_and_query();
+        let target = target.map_or("", |target| match is_secret {
+            true => target.path(),
+            false => PathAndQuery::as_str(target),
+        });
+        let mut error = AnsweredError::new(at, &context.method, target, status, why);
+        error.is_cut |= is_secret;
+        errors.record(error);
     }
 }
 
@@ -174,41 +171,5 @@ const fn kind(client: Client) -> &'static str {
     match client {
         Client::V4(_) | Client::V6(_) => "address",
         Client::Token(_) => "token",
-    }
-}
-
-impl Gateway {
-    /// Records and counts an answer of a plain route's origin with a 5xx status, which is passed
-    /// on.
-    pub(super) fn record_passed_error(&self, request: RequestRef<'_>, status: StatusCode) {
-        let reason = Reason::UpstreamAnswer;
-        let why = "the upstream's own answer, passed on as it is";
-        self.record_error(request, status, (reason, why));
-        *lock(&self.meter().totals.refused)
-            .entry(reason)
-            .or_default() += 1;
-    }
-
-    /// Records an answer with a 5xx status, for `/status`: the reason, and the cause as
-    /// text.
-    pub(super) fn record_error(
-        &self,
-        (context, uri): RequestRef<'_>,
-        status: StatusCode,
-        why: (Reason, &str),
-    ) {
-        let at = (self.clock.now(), context.request_id, context.client());
-        let errors = &self.meter().totals.errors;
-        let route = self.route_of(context);
-        // What a query means is the origin's matter: it may be secret.
-        let is_secret = route.is_some_and(Route::is_plain) && uri.query().is_some();
-        let target = uri.path_and_query();
-        let target = target.map_or("", |target| match is_secret {
-            true => target.path(),
-            false => PathAndQuery::as_str(target),
-        });
-        let mut error = AnsweredError::new(at, &context.method, target, status, why);
-        error.is_cut |= is_secret;
-        errors.record(error);
     }
 }

@@ -15,7 +15,7 @@ use super::Gateway;
 use super::clients::{ClientPolicy, IdentifiedClient};
 use crate::clock::Moment;
 use crate::connections::Activity;
-use crate::identify::{Client, ClientLabel};
+use crate::identify::Client;
 use crate::limit::RequestAllowance;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
@@ -73,12 +73,7 @@ impl RequestContext {
     /// A request of a connection, which it counts. A client token is removed from the
     /// request's fields.
     #[inline]
-    pub(super) fn new<B>(
-        gateway: &Gateway,
-        session: &Session,
-        request: &mut Request<B>,
-        now: Moment,
-    ) -> Self {
+    pub(super) fn new<B>(gateway: &Gateway, session: &Session, request: &mut Request<B>) -> Self {
         let fields = request.headers_mut();
         let nth = session.count_request();
         if nth == 0 {
@@ -86,13 +81,29 @@ impl RequestContext {
         }
         let clients = &gateway.clients;
         Self {
-            began: now,
+            began: session.activity.last(),
             from: clients.identify(session.peer, fields, &gateway.clock),
             method: request.method().clone(),
             version: request.version(),
             request_id: gateway.request_id(session.connection, nth),
             route: None,
             permit: None,
+        }
+    }
+
+    /// All that its response and the records of it need.
+    #[inline]
+    pub(super) fn with<'a>(
+        &'a self,
+        session: &'a Session,
+        uri: &'a Uri,
+        fields: &'a HeaderMap,
+    ) -> RequestRef<'a> {
+        RequestRef {
+            session,
+            context: self,
+            uri,
+            fields,
         }
     }
 
@@ -107,15 +118,6 @@ impl RequestContext {
             client: Some(self.client()),
             request_id: Some(self.request_id),
             ..RequestPriority::own(priority)
-        }
-    }
-
-    /// That client, as it is shown.
-    pub(super) fn label<'a>(&self, clients: &'a ClientPolicy) -> ClientLabel<'a> {
-        let client = clients.token_client(&self.from);
-        ClientLabel {
-            client: self.from.client,
-            name: client.map(|client| &*client.name),
         }
     }
 
@@ -136,6 +138,15 @@ impl RequestContext {
             date: None,
         }
     }
+}
+
+/// A request, without its body.
+#[derive(Clone, Copy)]
+pub(super) struct RequestRef<'a> {
+    pub(super) session: &'a Session,
+    pub(super) context: &'a RequestContext,
+    pub(super) uri: &'a Uri,
+    pub(super) fields: &'a HeaderMap,
 }
 
 /// A response, at once or later. It never fails, since hyper closes the
