@@ -79,7 +79,7 @@ pub(super) fn figures(admin: &Admin, gateway: &Gateway) -> Value {
         "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
         "compression": compression(gateway),
         "chain": {
-            "tips": tips(gateway),
+            "tips": gateway.tip_snapshots(),
             "purges": gateway.cache.store().purges(),
         },
         "collapse": { "keys": gateway.fill.collapse.len() },
@@ -145,21 +145,6 @@ fn listener(listener: &BoundListener) -> Value {
             json!({ "min_version": tls.min_version, "certificates": listener.certificates })
         }),
     })
-}
-
-/// The tips. Whether one is known is said only of those that are probed.
-fn tips(gateway: &Gateway) -> Value {
-    let probed = gateway.probed_tips();
-    let tips = gateway.tip_snapshots().into_iter().map(|tip| {
-        let is_probed = probed.iter().any(|probed| probed.name == tip.name);
-        let mut tip = json!(tip);
-        if !is_probed {
-            tip["known"] = Value::Null;
-            tip["known_once"] = Value::Null;
-        }
-        tip
-    });
-    tips.collect()
 }
 
 /// What came of compressing stored bodies.

@@ -87,9 +87,9 @@ pub(crate) struct TipSnapshot {
     /// Its status path.
     pub(crate) path: Option<String>,
     /// Whether a status has confirmed it lately; else freshness goes by time.
-    pub(crate) known: bool,
+    pub(crate) known: Option<bool>,
     /// Whether it has ever been known.
-    pub(crate) known_once: bool,
+    pub(crate) known_once: Option<bool>,
     /// Its height.
     pub(crate) height: Option<u32>,
     /// The hash of the block there.
@@ -309,8 +309,8 @@ impl Tip {
             name: self.source.name.to_string(),
             upstream: self.source.upstream_name.to_string(),
             path: self.source.path.as_deref().map(str::to_owned),
-            known: now <= view.known_until(),
-            known_once,
+            known: Some(now <= view.known_until()),
+            known_once: Some(known_once),
             height,
             hash: height.and_then(|h| ledger.hash_at(h)).map(|h| hex(&h)),
             epoch: ledger.view.epoch,

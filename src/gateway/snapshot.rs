@@ -30,30 +30,27 @@ impl Gateway {
         tips
     }
 
-    /// The tips that have a status path or that a route uses.
+    /// The tips that have a status path or that a route uses. Whether one is known is said only
+    /// of those that are probed.
     pub(crate) fn tip_snapshots(&self) -> Vec<TipSnapshot> {
-        let is_used = |tip| self.used_tips().any(|used| used == tip);
-        self.snapshots_where(|number, tip| tip.path.is_some() || is_used(number))
-    }
-
-    /// The tips that are probed.
-    pub(crate) fn probed_tips(&self) -> Vec<TipSnapshot> {
-        let probed = self.tips();
-        self.snapshots_where(|number, _| probed.contains(&number))
-    }
-
-    /// The probed tips of which nothing has been known since the start.
-    pub(crate) fn unknown_tips(&self) -> Vec<TipSnapshot> {
-        let mut tips = self.probed_tips();
-        tips.retain(|tip| !tip.known_once);
-        tips
+        let (used, probed): (Vec<_>, _) = (self.used_tips().collect(), self.tips());
+        let all = (0..).zip(self.fill.chain.snapshots(self.clock.now()));
+        let shown = all.filter(|(number, tip)| tip.path.is_some() || used.contains(number));
+        let shown = shown.map(|(number, mut tip)| {
+            if !probed.contains(&number) {
+                (tip.known, tip.known_once) = (None, None);
+            }
+            tip
+        });
+        shown.collect()
     }
 
     /// Why the gateway is not ready, as lines: a wrong or missing upstream shows first in a
     /// tip that has never been known.
     pub(crate) fn not_ready(&self) -> Vec<String> {
-        let tips = self.unknown_tips().into_iter();
-        let lines = tips.map(|tip| {
+        let mut tips = self.tip_snapshots();
+        tips.retain(|tip| tip.known_once == Some(false));
+        let lines = tips.into_iter().map(|tip| {
             let trouble = tip.trouble.as_deref().unwrap_or("no answer yet");
             format!(
                 "the tip \"{}\" of the upstream \"{}\" has never been known: {trouble}",
@@ -75,12 +72,5 @@ impl Gateway {
         let routes = self.routes.routes().iter();
         let chained = routes.filter(|route| route.cache.mode == Mode::Chain);
         chained.map(|route| route.cache.tip)
-    }
-
-    fn snapshots_where(&self, wanted: impl Fn(u16, &TipSnapshot) -> bool) -> Vec<TipSnapshot> {
-        let snapshots = self.fill.chain.snapshots(self.clock.now());
-        let numbered = (0_u16..).zip(snapshots);
-        let wanted = numbered.filter(|(number, tip)| wanted(*number, tip));
-        wanted.map(|(_, tip)| tip).collect()
     }
 }
