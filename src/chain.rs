@@ -24,7 +24,7 @@ use crate::clock::Moment;
 use crate::pages::Hash;
 use crate::sync::lock;
 pub use freshness::Class;
-pub(crate) use freshness::{ChainStamp, Content, Freshness};
+pub(crate) use freshness::{ChainStamp, Freshness};
 pub(crate) use freshness::{Epoch, FinalitySettings, TipNumber};
 use tip::Tip;
 pub use tip::TipSource;
@@ -146,18 +146,18 @@ impl Chain {
         self.tips.get(usize::from(tip)).map(|tip| &tip.source)
     }
 
-    /// The stamp of an answer of an epoch, whose request was sent at `sent`, and that names
-    /// blocks from one height to another.
+    /// The stamp of an answer of an epoch, whose request was sent at `sent`, that names blocks from
+    /// one height to another, and has this class until they are final.
     pub(crate) fn stamp(
         &self,
         tip: TipNumber,
-        (content, heights): (Content, Option<(u32, u32)>),
+        (class, heights): (Class, Option<(u32, u32)>),
         epoch: Epoch,
         sent: Moment,
     ) -> ChainStamp {
         let view = self.tip(tip).view();
         ChainStamp {
-            class: view.classify(content),
+            class: view.classify(class, heights),
             tip,
             epoch,
             heights,

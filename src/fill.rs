@@ -22,7 +22,6 @@
 
 mod block_check;
 mod body;
-mod content;
 mod exchange;
 mod fetch;
 mod fields;

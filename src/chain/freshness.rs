@@ -84,24 +84,6 @@ impl Default for FinalitySettings {
 /// Freshness lifetime of what is not final while no tip is known.
 pub(super) const WITHOUT_TIP: Duration = Duration::from_secs(1);
 
-/// What an answer contains, as far as its class depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
-    /// Items of one transaction or block, which do not change while that block is in
-    /// the chain.
-    Confirmed {
-        /// The block's height.
-        height: u32,
-    },
-    /// Nothing: an empty list, or any 4xx.
-    Nothing {
-        /// The height of the block whose list was requested, if it was by height.
-        block: Option<u32>,
-    },
-    /// Anything else, which any block may change.
-    Other,
-}
-
 /// The relation of a stored response to the chain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChainStamp {
@@ -175,14 +157,11 @@ impl View {
         self.final_up_to.is_some_and(|most| highest <= most)
     }
 
-    /// The class of an answer.
-    pub(super) fn classify(&self, content: Content) -> Class {
-        match content {
-            Content::Confirmed { height } if self.is_final(height) => Class::Final,
-            Content::Confirmed { .. } => Class::Recent,
-            Content::Nothing { block: Some(at) } if self.is_final(at) => Class::Final,
-            Content::Nothing { .. } => Class::Absent,
-            Content::Other => Class::Live,
+    /// The class of an answer that names blocks, and is of this class until they are final.
+    pub(super) fn classify(&self, class: Class, heights: Option<(u32, u32)>) -> Class {
+        match heights {
+            Some((_, highest)) if class != Class::Live && self.is_final(highest) => Class::Final,
+            _ => class,
         }
     }
 

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, ETAG};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::content::{content, heights};
 use super::exchange::Fetched;
 use super::store::Times;
 use super::{AnswerSource, Fetch, Fill, FillAnswer};
@@ -21,9 +20,9 @@ use crate::cache::purge::{CheckedPurge, PurgeSubject};
 use crate::cache::validator::etag;
 use crate::cache::{Encodings, StoredFields, StoredResponse};
 use crate::chain::ledger::Observation;
-use crate::chain::{ChainStamp, Class, Content, TransactionLocation};
-use crate::pages::{BodyIndex, check_window, hash};
-use crate::route::canonical::{block, is_whole_list, page as page_of, segment};
+use crate::chain::{ChainStamp, Class, TransactionLocation};
+use crate::pages::{BodyIndex, Hash, Page, check_window, hash};
+use crate::route::canonical::{BlockReference, block, is_whole_list, page as page_of, segment};
 
 impl Fetch {
     /// In mode `chain`: applies an answer to the ledger, and stores it, under the block's height
@@ -43,9 +42,12 @@ impl Fetch {
             segments.block.and_then(|at| block(target, at)),
             segments.hex64.and_then(|at| hash(segment(target, at)?)),
         );
-        let page = index.page.filter(|_| status == StatusCode::OK);
-        let content = content(subject, status, index.empty, page.as_deref());
-        let heights = heights(content, index.deploy_height, page.as_deref());
+        let index = match status {
+            StatusCode::OK => index,
+            _ => BodyIndex::default(),
+        };
+        let (class, heights) = class_and_heights(subject, status, &index);
+        let page = index.page;
         let purgeable = PurgeSubject {
             key: key.as_bytes(),
             blocks: heights.map(|heights| (tip, heights)),
@@ -59,14 +61,11 @@ impl Fetch {
         let is_whole_list = page.as_deref().is_some_and(|page| page.total == 0)
             && page_of(key).is_none_or(|(_, offset)| offset == 0)
             && is_whole_list(key.as_bytes());
-        let empty_block = match content {
-            Content::Nothing { block } => block.filter(|_| is_whole_list),
-            Content::Confirmed { .. } | Content::Other => None,
-        };
+        let emptied = heights.filter(|_| class == Class::Absent && is_whole_list);
         let observation = Observation {
             route: route.number,
             blocks: page.as_deref().map_or(&[], |page| &page.blocks),
-            empty_block,
+            empty_block: emptied.map(|(height, _)| height),
             tag: head.1.get(ETAG).map(HeaderValue::as_bytes),
         };
         let applied = (fill.chain.tip(tip)).apply_answer(times.start, observation, times.received);
@@ -77,7 +76,7 @@ impl Fetch {
             fill.check_blocks_aside(tip);
         }
         let epoch = applied.stored_in.unwrap_or(times.start.epoch);
-        let stamp = (fill.chain).stamp(tip, (content, heights), epoch, times.sent);
+        let stamp = (fill.chain).stamp(tip, (class, heights), epoch, times.sent);
         // Client errors are stored, so that polling for what the upstream refuses does not take
         // one request each.
         let may_store = status == StatusCode::OK || status.is_client_error();
@@ -225,4 +224,120 @@ fn prepare(
 /// Fields that ordgate makes when it sends the response.
 pub(super) fn prepared(content_type: HeaderValue, freshness: ClientFreshness) -> StoredFields {
     StoredFields::Prepared(Metadata::of(content_type, freshness))
+}
+
+/// The block whose list was requested, and what a segment of 64 hex digits identifies.
+type Subject = (Option<BlockReference>, Option<Hash>);
+
+/// The class of an answer until the blocks that it names are final, and the lowest and the
+/// highest of their heights: of its items' blocks, else of the requested block, else of a token's
+/// deploy. It is `recent` where each of its items is of the block or the transaction that was
+/// requested: such a list is complete.
+fn class_and_heights(
+    (block, hash): Subject,
+    status: StatusCode,
+    index: &BodyIndex,
+) -> (Class, Option<(u32, u32)>) {
+    let one = |height| (height, height);
+    // Not found, or any other client error, is no statement about a block.
+    if status.is_client_error() {
+        return (Class::Absent, None);
+    }
+    // A block without activity has an empty list.
+    if index.empty {
+        let height = match block {
+            Some(BlockReference::Height(height)) => Some(height),
+            Some(BlockReference::Hash(_)) | None => None,
+        };
+        return (Class::Absent, height.map(one));
+    }
+    let is_complete = |page: &Page| {
+        let [only] = page.blocks[..] else {
+            return false;
+        };
+        let is_of_block = match block {
+            Some(BlockReference::Height(height)) => only.height == height,
+            Some(BlockReference::Hash(hash)) => only.hash == hash,
+            None => false,
+        };
+        let is_of = |hash| hash == only.hash || page.txs.iter().all(|part| part.tx == hash);
+        page.is_located && (is_of_block || hash.is_some_and(is_of))
+    };
+    let class = match index.page.as_deref().is_some_and(is_complete) {
+        true => Class::Recent,
+        false => Class::Live,
+    };
+    let blocks = index.page.iter().flat_map(|page| &page.blocks);
+    let named = blocks.map(|block| block.height);
+    let named = named.clone().min().zip(named.max());
+    (class, named.or(index.deploy_height.map(one)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page with an item in each of these blocks, by transaction.
+    fn body(items: &[(u32, u8)]) -> BodyIndex {
+        let item = |(height, tx): &(u32, u8)| {
+            format!(
+                r#"{{"location":{{"block_hash":"{height:064x}","block_height":{height},"tx_id":"{tx:064x}"}}}}"#
+            )
+        };
+        let total = items.len();
+        let items: Vec<_> = items.iter().map(item).collect();
+        let items = items.join(",");
+        let page = format!(r#"{{"limit":60,"offset":0,"total":{total},"results":[{items}]}}"#);
+        BodyIndex::read(page.as_bytes()).unwrap()
+    }
+
+    fn number(number: u32) -> Hash {
+        hash(&format!("{number:064x}")).unwrap()
+    }
+
+    const NONE: Subject = (None, None);
+
+    fn by_height(height: u32) -> Subject {
+        (Some(BlockReference::Height(height)), None)
+    }
+
+    fn by_hash(of: u32) -> Subject {
+        (Some(BlockReference::Hash(number(of))), Some(number(of)))
+    }
+
+    fn transaction(tx: u32) -> Subject {
+        (None, Some(number(tx)))
+    }
+
+    #[test]
+    fn a_list_of_the_requested_block_or_transaction_is_recent() {
+        let (recent, live, absent) = (Class::Recent, Class::Live, Class::Absent);
+        for (subject, items, class, heights) in [
+            (by_height(7), &[(7, 1), (7, 2)][..], recent, Some((7, 7))),
+            (by_hash(7), &[(7, 1), (7, 2)], recent, Some((7, 7))),
+            (transaction(1), &[(7, 1), (7, 1)], recent, Some((7, 7))),
+            // Another block, another transaction, or several.
+            (by_height(8), &[(7, 1)], live, Some((7, 7))),
+            (by_hash(8), &[(7, 1)], live, Some((7, 7))),
+            (by_height(7), &[(7, 1), (8, 2)], live, Some((7, 8))),
+            (transaction(1), &[(7, 1), (7, 2)], live, Some((7, 7))),
+            // A list that spans blocks.
+            (NONE, &[(9, 1), (7, 1), (8, 2)], live, Some((7, 9))),
+            (by_height(7), &[], absent, Some((7, 7))),
+            (by_hash(7), &[], absent, None),
+            (NONE, &[], absent, None),
+        ] {
+            let body = body(items);
+            let actual = class_and_heights(subject, StatusCode::OK, &body);
+            assert_eq!(actual, (class, heights), "{subject:?} {items:?}");
+            let refused = class_and_heights(subject, StatusCode::NOT_FOUND, &body);
+            assert_eq!(refused, (absent, None), "a refusal names no block");
+        }
+        let deployed = BodyIndex {
+            deploy_height: Some(3),
+            ..BodyIndex::default()
+        };
+        let token = class_and_heights(NONE, StatusCode::OK, &deployed);
+        assert_eq!(token, (live, Some((3, 3))));
+    }
 }

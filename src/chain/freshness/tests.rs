@@ -62,28 +62,23 @@ fn stamp(class: Class, epoch: Epoch) -> ChainStamp {
 }
 
 #[test]
-fn the_class_follows_from_content_and_depth() {
-    let confirmed = |height| Content::Confirmed { height };
-    let nothing = |block| Content::Nothing { block };
-    for (content, final_up_to, class) in [
-        (confirmed(100), Some(100), Class::Final),
-        (confirmed(100), Some(99), Class::Recent),
-        (confirmed(100), None, Class::Recent),
-        (nothing(None), Some(100), Class::Absent),
-        (nothing(Some(100)), Some(100), Class::Final),
-        (nothing(Some(101)), Some(100), Class::Absent),
-        (nothing(Some(100)), None, Class::Absent),
-        (Content::Other, Some(100), Class::Live),
+fn what_names_only_deep_blocks_is_final() {
+    for (class, highest, final_up_to, expected) in [
+        (Class::Recent, Some(100), Some(100), Class::Final),
+        (Class::Recent, Some(100), Some(99), Class::Recent),
+        (Class::Recent, Some(100), None, Class::Recent),
+        (Class::Absent, None, Some(100), Class::Absent),
+        (Class::Absent, Some(100), Some(100), Class::Final),
+        (Class::Absent, Some(101), Some(100), Class::Absent),
+        (Class::Live, Some(100), Some(100), Class::Live),
     ] {
-        assert_eq!(
-            View {
-                final_up_to,
-                ..View::default()
-            }
-            .classify(content),
-            class,
-            "{content:?} {final_up_to:?}"
-        );
+        let view = View {
+            final_up_to,
+            ..View::default()
+        };
+        let heights = highest.map(|highest| (1, highest));
+        let actual = view.classify(class, heights);
+        assert_eq!(actual, expected, "{class:?} {highest:?} {final_up_to:?}");
     }
 }
 
@@ -190,8 +185,7 @@ fn what_was_fetched_while_the_indexer_may_write_is_fetched_once_more() {
         (30, 31, "fresh 9, age 1"),
         (30, 599, "fresh 10, age 0"),
     ] {
-        let content = (Content::Other, None);
-        let stamp = test.0.stamp(0, content, 1, at(sent));
+        let stamp = test.0.stamp(0, (Class::Live, None), 1, at(sent));
         let age = if now == 31 { 1 } else { 0 };
         let test = Test::new();
         let from = now - age;
