@@ -30,7 +30,7 @@ use crate::cache::outcome::{OUTCOMES, Outcome, age};
 use crate::cache::validator::{encoded_etag, none_match_fails};
 use crate::cache::{StoredFields, StoredResponse};
 use crate::client_tokens::TokenClient;
-use crate::compress::Compression;
+use crate::compress::Compressor;
 use crate::limit::RequestAllowance;
 use crate::refusal::Refusal;
 use crate::route::HeaderMode;
@@ -86,8 +86,10 @@ pub(crate) struct Responder {
     server_timing: bool,
     /// The value of `ratelimit-policy`, where clients are limited.
     limit_policy: Option<HeaderValue>,
-    /// Compression, where it is enabled.
-    compression: Option<Compression>,
+    /// The codings of compressed answers.
+    codings: Box<[Coding]>,
+    /// What compresses them, where that is enabled.
+    compression: Option<Arc<Compressor>>,
     /// Whether only clients with a token get answers, so that no cache between may
     /// give them to others.
     is_private: bool,
@@ -118,12 +120,13 @@ impl Responder {
     pub(crate) fn new(
         settings: &Settings,
         limit_policy: Option<HeaderValue>,
-        compression: Option<Compression>,
+        compression: Option<Arc<Compressor>>,
     ) -> Self {
         Self {
             origins: origin::restriction(&settings.cors_origins),
             server_timing: settings.server_timing,
             limit_policy,
+            codings: settings.compression.as_slice().into(),
             compression,
             is_private: false,
             templates: template::none(),
@@ -304,7 +307,7 @@ impl Responder {
     ) -> Option<(Coding, Bytes)> {
         let is_hit = matches!(outcome, Outcome::Hit { .. });
         let compression = self.compression.as_ref()?;
-        compression.body_for(stored, key, context.fields, is_hit)
+        compression.body_for(stored, key, (context.fields, &self.codings), is_hit)
     }
 
     /// A refusal, as a problem document (RFC 9457).

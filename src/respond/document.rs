@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use super::{Responder, ResponseContext, not_modified, response};
 use crate::cache::coding::{Coding, preferred};
 use crate::cache::validator::{encoded_etag, etag, none_match_fails};
-use crate::compress::{Effort, encode, unzip};
+use crate::compress::{encode, unzip};
 use crate::wire::Body;
 
 /// A document of ordgate's own.
@@ -61,7 +61,7 @@ impl DocumentText {
         }
         self.other.get_or_init(|| {
             let made = match is_gzip {
-                true => encode(&self.given, Coding::Gzip, Effort::Usual),
+                true => encode(&self.given, Coding::Gzip),
                 false => unzip(&self.given),
             };
             // Neither fails for what ordgate brings with it.

@@ -21,7 +21,7 @@ use crate::cache::policy::Mode;
 use crate::chain::Chain;
 use crate::client_tokens::ClientTokens;
 use crate::clock::{Clock, Moment};
-use crate::compress::{Compression, Compressor};
+use crate::compress::Compressor;
 use crate::config::Config;
 use crate::fill::{Fill, LowerTiers, PlainSettings, StoredNames};
 use crate::gateway::{ClientPolicy, Gateway, Records};
@@ -55,7 +55,6 @@ pub struct Process {
     shared: Option<Arc<Shared>>,
     /// What the provider's keys have spent.
     budgets: Arc<Budgets>,
-    compressor: Arc<Compressor>,
 }
 
 impl Process {
@@ -83,7 +82,6 @@ impl Process {
             run: fastrand::u64(..),
             pseudonym: format!("ordgate-{:016x}", fastrand::u64(..)).into(),
             budgets: Arc::new(Budgets::new(shared.clone(), state.spent.clone())),
-            compressor: Arc::default(),
             state,
             shared,
             clock,
@@ -150,7 +148,11 @@ pub fn build(
     }
     let clients = client_policy(before, &config, &process.clock);
     let meter = meter(before, &config);
-    let gateway = assemble(&config, clients, fill, meter, process);
+    let compressor = before.map_or_else(
+        || Compressor::new(fill.cache.store()),
+        |before| before.compressor.clone(),
+    );
+    let gateway = assemble(&config, clients, fill, (meter, compressor), process);
     Ok((gateway, report))
 }
 
@@ -244,7 +246,7 @@ fn assemble(
     config: &Config,
     clients: ClientPolicy,
     fill: Arc<Fill>,
-    meter: Meter,
+    (meter, compressor): (Meter, Arc<Compressor>),
     process: &Process,
 ) -> Arc<Gateway> {
     let document = openapi::document(&config.routes, clients.tokens.is_required);
@@ -258,9 +260,9 @@ fn assemble(
     }
     let limit = clients.limit.as_ref();
     let policy = limit.map(|limit| limit.requests.policy.clone());
-    let codings = &config.file.answers.compression;
-    let compression = Compression::new(codings, fill.cache.store(), &process.compressor);
-    let responder = Responder::new(&config.file.answers, policy, compression);
+    let answers = &config.file.answers;
+    let compression = (!answers.compression.is_empty()).then(|| compressor.clone());
+    let responder = Responder::new(answers, policy, compression);
     let gateway = Arc::new(Gateway {
         responder: Arc::new(responder.require_token(clients.tokens.is_required)),
         clients,
@@ -273,7 +275,7 @@ fn assemble(
         documents,
         cache: fill.cache.clone(),
         upstreams: fill.upstreams.clone(),
-        compressor: process.compressor.clone(),
+        compressor,
         routes: fill.routes.clone(),
         clock: process.clock.clone(),
         state: process.state.clone(),
