@@ -267,7 +267,7 @@ impl Activity {
 }
 
 /// A request or a streamed answer in progress.
-pub(crate) struct BusyGuard(Arc<Activity>);
+pub(crate) struct BusyGuard(pub(crate) Arc<Activity>);
 
 impl Drop for BusyGuard {
     fn drop(&mut self) {

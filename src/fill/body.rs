@@ -169,7 +169,7 @@ impl Collecting {
             let frame = match timeout_at(self.deadline, self.body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(error))) => return Err(Failure::of_body(&error)),
-                Ok(None) => return Ok(Read::Whole(self.collector.whole(&[]))),
+                Ok(None) => return Ok(Read::Whole(self.collector.whole(Bytes::new()))),
                 Err(_elapsed) => return Ok(Read::TooMuch),
             };
             let Ok(data) = frame.into_data() else {
@@ -179,7 +179,7 @@ impl Collecting {
             // The last bytes reach the client after the whole is stored, so that one that
             // requests it again at once finds it.
             if Some(self.received) == self.length && self.received <= self.max {
-                return Ok(Read::Whole(self.collector.whole(&data)));
+                return Ok(Read::Whole(self.collector.whole(data)));
             }
             if !self.collector.push(data) {
                 return Ok(Read::Closed);
@@ -194,9 +194,9 @@ impl Collecting {
         let (status, fields) = &self.head;
         match read {
             Ok(Read::Whole(body)) => {
-                let stored = (self.fetch).prepare(*status, fields, body.clone(), self.times);
+                let stored = (self.fetch).prepare(*status, fields, body, self.times);
                 let announced = self.fetch.store(&Arc::new(stored));
-                self.collector.finish(body);
+                self.collector.finish();
                 announced
             }
             Ok(Read::TooMuch) => {

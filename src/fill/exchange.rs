@@ -22,7 +22,7 @@ use crate::upstream::{
     AnswerBody, Failure, RequestBody, RequestPriority, ResponseBody, Slot, UpstreamRequest,
 };
 use crate::wire::Body;
-use crate::wire::stream::{BodyReader, Collector};
+use crate::wire::stream::{BodyReader, collect};
 
 /// ordgate's name in the `via` of responses. In that of requests it has a name of its own
 /// for each process ([`PlainSettings::pseudonym`](super::PlainSettings::pseudonym)).
@@ -188,12 +188,13 @@ impl Fetch {
             let answer = Answer::Passed(status, fields, body);
             return Fetched::new(Ok(answer), self.not_shared(status));
         }
+        let (collector, reader) = collect(left);
         let mut collecting = Box::new(Collecting {
             fetch: self.clone(),
             head: (status, fields),
             times,
             body,
-            collector: Collector::default(),
+            collector,
             length: left,
             received: 0,
             max,
@@ -214,8 +215,8 @@ impl Fetch {
             Some(Ok(Read::TooMuch | Read::Closed)) | None => {
                 let (status, fields) = &collecting.head;
                 let stored = Box::new(self.prepare(*status, fields, Bytes::new(), times));
-                let reader = Box::new(collecting.collector.reader(left));
-                let answer = Answer::Coming(stored, Body::Streamed(reader), left);
+                let body = Body::Streamed(Box::new(reader));
+                let answer = Answer::Coming(stored, body, left);
                 Fetched {
                     rest: Some(collecting),
                     ..Fetched::new(Ok(answer), None)

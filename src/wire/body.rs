@@ -17,14 +17,6 @@ pub enum Body {
     Whole(Option<Piece>),
     /// Still arriving from the upstream.
     Streamed(Box<BodyReader>),
-    /// Counted for its connection.
-    Counted(Box<CountedBody>),
-}
-
-/// A body whose pieces count as unread until they are sent.
-pub struct CountedBody {
-    body: Body,
-    activity: Arc<Activity>,
 }
 
 /// A shared owner of bytes, such as a stored response.
@@ -56,21 +48,20 @@ pub struct CountedPiece {
     held: Held,
 }
 
-impl CountedPiece {
-    /// Counts a piece. In HTTP/1.1, hyper takes a small one when it has sent the one before.
-    fn count(piece: Piece, activity: &Arc<Activity>) -> Piece {
-        if !activity.is_http2() && piece.remaining() < activity.least_counted() {
-            return piece;
-        }
-        let bytes = piece.remaining() as u64;
-        let end = piece.chunk().as_ptr_range().end.addr();
+impl Piece {
+    /// Counts it for a connection.
+    fn count(self, activity: &Arc<Activity>) -> Self {
+        let bytes = self.remaining() as u64;
+        let end = self.chunk().as_ptr_range().end.addr();
         if activity.is_http2() {
             activity.owe(bytes);
         }
         let held = Held::new(activity, end, bytes);
-        Piece::Counted(Box::new(Self { piece, held }))
+        Self::Counted(Box::new(CountedPiece { piece: self, held }))
     }
+}
 
+impl CountedPiece {
     fn advance(&mut self, count: usize) {
         self.piece.advance(count);
         // In HTTP/1.1 the socket says what the client has taken.
@@ -142,19 +133,14 @@ impl Body {
         })))
     }
 
-    /// Counts what it holds for a connection until it is sent, where that is much.
+    /// Counts a complete body for a connection until it is sent, where it is large. A streamed
+    /// one is counted as it comes.
     #[inline]
     pub(crate) fn count(&mut self, activity: &Arc<Activity>) {
-        let is_counted = match self {
-            Self::Whole(piece) => remaining(piece) >= activity.least_counted(),
-            Self::Streamed(_) => true,
-            Self::Counted(_) => false,
-        };
-        if is_counted {
-            *self = Self::Counted(Box::new(CountedBody {
-                body: std::mem::take(self),
-                activity: activity.clone(),
-            }));
+        if let Self::Whole(piece) = self
+            && remaining(piece) >= activity.least_counted()
+        {
+            *piece = piece.take().map(|piece| piece.count(activity));
         }
     }
 
@@ -187,13 +173,14 @@ impl http_body::Body for Body {
             Self::Whole(piece) => piece.take().filter(Buf::has_remaining),
             Self::Streamed(reader) => {
                 let frame = reader.poll(cx);
-                return frame.map_ok(|frame| frame.map_data(Piece::Own));
-            }
-            Self::Counted(counted) => {
-                let CountedBody { body, activity } = &mut **counted;
-                let frame = Pin::new(body).poll_frame(cx);
-                let count = |piece| CountedPiece::count(piece, activity);
-                return frame.map_ok(|frame| frame.map_data(count));
+                let piece = |data: Bytes| match reader.connection() {
+                    // In HTTP/1.1, hyper takes a small one when it has sent the one before.
+                    Some(of) if of.is_http2() || data.len() >= of.least_counted() => {
+                        Piece::Own(data).count(of)
+                    }
+                    Some(_) | None => Piece::Own(data),
+                };
+                return frame.map_ok(|frame| frame.map_data(piece));
             }
         };
         Poll::Ready(next.map(|piece| Ok(Frame::data(piece))))
@@ -203,7 +190,6 @@ impl http_body::Body for Body {
         match self {
             Self::Whole(piece) => remaining(piece) == 0,
             Self::Streamed(reader) => reader.is_end(),
-            Self::Counted(counted) => counted.body.is_end_stream(),
         }
     }
 
@@ -211,7 +197,6 @@ impl http_body::Body for Body {
         match self {
             Self::Whole(piece) => SizeHint::with_exact(remaining(piece) as u64),
             Self::Streamed(reader) => reader.size_hint(),
-            Self::Counted(counted) => counted.body.size_hint(),
         }
     }
 }

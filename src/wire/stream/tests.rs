@@ -1,6 +1,7 @@
 //! A body that is collected, and its reader.
 
-use http_body_util::{BodyExt, Full};
+use std::task::Waker;
+
 use proptest::prelude::{Just, Strategy, prop_assert_eq, prop_oneof, proptest};
 
 use super::*;
@@ -31,33 +32,29 @@ fn source(text: &'static str) -> Source {
 }
 
 #[test]
-fn a_broken_body_is_an_error_and_a_reader_may_leave() {
-    let collector = Collector::default();
-    let mut reader = collector.reader(None);
-    collector.push("a".into());
+fn a_broken_body_is_an_error() {
+    let (mut collector, mut reader) = collect(None);
+    assert!(collector.push("a".into()));
     drop(collector);
     let broken = Some(Err("the upstream's answer broke off".to_owned()));
     assert_eq!(take(&mut reader), (b"a".to_vec(), broken));
-
-    let collector = Collector::default();
-    drop(collector.reader(None));
-    collector.push("ab".into());
-    assert_eq!(collector.whole(b"c"), "abc");
 }
 
+/// Also after the reader has left.
 #[test]
 fn what_is_collected_counts_until_its_end_and_ends_with_a_connection_that_is_closed() {
-    let (collector, open) = (Collector::default(), opened());
+    let (mut collector, mut reader) = collect(None);
+    let open = opened();
     let activity = open.activity();
-    let mut reader = collector.reader(None);
-    reader.serve(activity);
     assert!(collector.push("ab".into()));
+    reader.serve(activity);
+    assert_eq!(activity.unread(), 2);
     drop(reader);
     assert!(collector.push("c".into()));
     assert_eq!(activity.unread(), 3);
     activity.close();
     assert!(!collector.push("d".into()));
-    assert_eq!(collector.whole(b"e"), "abcde");
+    assert_eq!(collector.whole("e".into()), "abcde");
     drop(collector);
     assert_eq!(activity.unread(), 0);
 }
@@ -71,31 +68,24 @@ fn opened() -> OpenConnection {
 }
 
 #[test]
-fn a_body_is_held_once_and_counts_for_its_connection() {
-    let collector = Collector::default();
-    let mut reader = collector.reader(Some(6));
+fn a_body_counts_for_its_connection_until_its_last_chunk() {
+    let (mut collector, mut reader) = collect(Some(6));
     let open = opened();
-    let activity = open.activity();
-    let unread = || activity.unread();
-    reader.serve(activity);
+    let unread = || open.activity().unread();
+    reader.serve(open.activity());
     collector.push("abc".into());
-    assert_eq!(take(&mut reader).0, b"abc");
+    assert_eq!(take(&mut reader), (b"abc".to_vec(), None));
     collector.push("de".into());
     assert_eq!(unread(), 5);
-    let whole = collector.whole(b"f");
-    collector.finish(whole.clone());
-    assert_eq!(unread(), 6);
-    let Poll::Ready(Some(Ok(rest))) = reader.poll(&mut Context::from_waker(Waker::noop())) else {
-        panic!("it is there");
-    };
-    let rest = rest.into_data().unwrap();
-    assert_eq!(rest, "def");
-    assert!(
-        whole.as_ptr_range().contains(&rest.as_ptr()),
-        "the stored one's bytes"
+    assert_eq!(collector.whole("f".into()), "abcdef");
+    assert_eq!(
+        take(&mut reader),
+        (b"de".to_vec(), None),
+        "the last one waits"
     );
-    assert!(reader.is_end());
-    drop(reader);
+    collector.finish();
+    assert_eq!(unread(), 5);
+    assert_eq!(take(&mut reader), (b"f".to_vec(), Some(Ok(()))));
     assert_eq!(unread(), 0);
 }
 
@@ -115,8 +105,7 @@ proptest! {
             prop_oneof![(1_u8..5).prop_map(Step::Push), Just(Step::Read)], 1..50),
         is_handed_over in proptest::bool::ANY,
     ) {
-        let collector = Collector::default();
-        let mut reader = collector.reader(None);
+        let (mut collector, mut reader) = collect(None);
         let (mut sent, mut seen) = (Vec::new(), Vec::new());
         for step in steps {
             match step {
@@ -132,8 +121,8 @@ proptest! {
         match is_handed_over {
             true => collector.hand_over(source("rest")),
             false => {
-                let whole = collector.whole(b"rest");
-                collector.finish(whole);
+                prop_assert_eq!(collector.whole("rest".into()), &sent[..]);
+                collector.finish();
             }
         }
         let (rest, end) = take(&mut reader);
