@@ -15,7 +15,6 @@
 //! when a request fails (`refusal`).
 
 pub mod answer;
-mod base_url;
 pub mod body;
 mod breaker;
 pub(crate) mod budget;
@@ -26,17 +25,13 @@ pub mod failover;
 pub(crate) mod failure;
 mod fetch;
 pub(crate) mod key;
-mod key_check;
 mod key_search;
 pub mod keys;
 mod permit;
 mod pool;
 pub(crate) mod queue;
 mod reported;
-mod request;
 mod settings;
-mod snapshot;
-mod tls;
 mod upstreams;
 mod window;
 
@@ -44,7 +39,6 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-pub use base_url::base_url;
 use body::Uploads;
 use bytes::Bytes;
 use counters::Counters;
@@ -59,10 +53,9 @@ use key::KeyUse;
 pub use key_search::SearchedBody;
 use keys::{ApiKey, Budgets, KeySnapshot, Keys};
 use pool::ConnectionPool;
-pub use queue::Slot;
 pub(crate) use queue::{AdmissionQueue, MIN_SHARED_SLOTS};
-pub use request::{Priority, RequestPriority};
-pub use settings::{DEFAULT, Rate, Settings, SetupError, is_name};
+pub use queue::{Priority, RequestPriority, Slot};
+pub use settings::{DEFAULT, Rate, Settings, SetupError, base_url, is_name};
 use tokio::sync::watch;
 pub use upstreams::{ProviderKeys, Upstreams};
 

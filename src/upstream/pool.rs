@@ -1,4 +1,5 @@
-//! The HTTP/1.1 connections of one upstream.
+//! The HTTP/1.1 connections of one upstream, with TLS by rustls on aws-lc-rs and the public
+//! certificate authorities of webpki-roots, and those that the operator adds.
 //!
 //! A connection carries one request at a time. It is idle again when the body of the answer
 //! has been read, and may be used again for [`IDLE_TIMEOUT`]; the next request
@@ -17,10 +18,14 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
-use super::{RequestBody, Settings, SetupError, tls};
+use super::{RequestBody, Settings, SetupError};
+use crate::regular_file::{self, MAX_AUTHORITIES};
 use crate::sync::lock;
 
 /// How long an unused connection may be used again.
@@ -81,7 +86,7 @@ impl ConnectionPool {
     /// # Errors
     /// If TLS cannot be set up.
     pub(crate) fn new(settings: &Settings) -> Result<Arc<Self>, SetupError> {
-        let settings_of_tls = tls::config(settings)?;
+        let settings_of_tls = tls(settings)?;
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
@@ -154,6 +159,39 @@ impl ConnectionPool {
         let at = idle.iter().rposition(|(_, one)| one.url == *url)?;
         Some(idle.remove(at).1)
     }
+}
+
+/// The client configuration of an upstream.
+///
+/// # Errors
+/// If `ca_file` cannot be read or has no usable certificate.
+fn tls(settings: &Settings) -> Result<ClientConfig, SetupError> {
+    let mut roots = RootCertStore::empty();
+    roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    if let Some(path) = &settings.ca_file {
+        let wrong = |why| SetupError::CaFile {
+            key: settings.key("ca_file"),
+            path: path.to_owned(),
+            why,
+        };
+        let unreadable =
+            |error: pem::Error| wrong(format!("{error}; a PEM file of certificates is allowed"));
+        let text = regular_file::read(path, MAX_AUTHORITIES);
+        let text = text.map_err(|error| unreadable(pem::Error::Io(io::Error::other(error))))?;
+        let certificates = CertificateDer::pem_slice_iter(&text);
+        let certificates = certificates.collect::<Result<Vec<_>, _>>();
+        let (added, _ignored) = roots.add_parsable_certificates(certificates.map_err(unreadable)?);
+        if added == 0 {
+            return Err(wrong("it holds no certificate that can be used".to_owned()));
+        }
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
 }
 
 impl Connection {

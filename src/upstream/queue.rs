@@ -26,13 +26,13 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::endpoint::Endpoint;
 use super::failure::Failure;
 use super::permit::Permit;
-use super::request::{Priority, RequestPriority};
 use super::{Slots, Upstream};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
 use crate::meter::LatencyHistogram;
 use crate::reason::Reason;
 use crate::sync::lock;
+use crate::wire::request_id::RequestId;
 
 /// The half-life of a client's use.
 const HALF_LIFE: Duration = Duration::from_secs(30);
@@ -42,6 +42,64 @@ const MAX_CLIENTS: usize = 16_384;
 const MAX_QUEUE: usize = 1024;
 /// With fewer slots than this, none is kept free for clients that have none.
 pub(crate) const MIN_SHARED_SLOTS: u32 = 4;
+
+/// How urgent a request is. Probes come first; among the requests of one client, more
+/// urgent ones get slots and budget first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// A probe of a chain tip. It needs no slot, and a part of the budget is kept for probes.
+    Probe,
+    /// A cache miss: a client waits for the answer.
+    Miss,
+    /// Revalidation of a stored response that can be served meanwhile.
+    Revalidation,
+}
+
+impl Priority {
+    /// All priorities, the most urgent first.
+    pub const ALL: [Self; 3] = [Self::Probe, Self::Miss, Self::Revalidation];
+
+    /// Its name in logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Probe => "probe",
+            Self::Miss => "miss",
+            Self::Revalidation => "revalidation",
+        }
+    }
+}
+
+/// The priority of an upstream request, the client it is accounted to, and what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestPriority {
+    /// How urgent the request is.
+    pub priority: Priority,
+    /// The client; `None` for a request of ordgate's own.
+    pub client: Option<Client>,
+    /// The number of the route of what is fetched.
+    pub(crate) route: Option<u16>,
+    /// What it is sent for, in logs and metrics.
+    pub(crate) purpose: &'static str,
+    /// The client's request that has caused it.
+    pub(crate) request_id: Option<RequestId>,
+}
+
+impl RequestPriority {
+    /// A request of ordgate's own.
+    pub const fn own(priority: Priority) -> Self {
+        Self {
+            priority,
+            client: None,
+            route: None,
+            purpose: priority.name(),
+            request_id: None,
+        }
+    }
+
+    pub(crate) fn is_probe(&self) -> bool {
+        self.priority == Priority::Probe
+    }
+}
 
 /// The queue of one upstream. It outlives reloads.
 pub(crate) struct AdmissionQueue {
@@ -54,9 +112,8 @@ struct State {
     upstream: Weak<Upstream>,
     /// `None` is ordgate itself.
     clients: HashMap<Option<Client>, ClientUse, RandomState>,
+    /// In the order in which they came, those included that nobody waits for any more.
     waiting: Vec<Waiter>,
-    /// The number of the next request.
-    next: u64,
     /// When a timer pumps.
     timer: Option<Instant>,
     /// How long admitted requests waited, by priority.
@@ -73,7 +130,6 @@ struct ClientUse {
 
 /// A request that waits.
 struct Waiter {
-    number: u64,
     request: RequestPriority,
     came: Moment,
     deadline: Instant,
@@ -117,7 +173,7 @@ impl Upstream {
             return self.queue.admit_elsewhere(request, at);
         }
         let (to, permit) = oneshot::channel();
-        let _position = self.queue.enter(request, deadline, to)?;
+        self.queue.enter(request, deadline, to)?;
         self.queue.pump();
         match timeout_at(deadline, permit).await {
             Ok(Ok(permitted)) => permitted,
@@ -136,24 +192,6 @@ impl Upstream {
     }
 }
 
-/// A place in the queue, which is left when this is dropped.
-struct Position<'q> {
-    queue: &'q AdmissionQueue,
-    number: u64,
-}
-
-impl Drop for Position<'_> {
-    fn drop(&mut self) {
-        let mut state = self.queue.state();
-        let mut waiting = state.waiting.iter();
-        let at = waiting.position(|one| one.number == self.number);
-        let left = at.map(|at| state.waiting.swap_remove(at));
-        drop(state);
-        // With it goes a permit that came too late.
-        drop(left);
-    }
-}
-
 impl AdmissionQueue {
     pub(super) fn new(clock: Clock) -> Arc<Self> {
         Arc::new(Self {
@@ -161,7 +199,6 @@ impl AdmissionQueue {
                 upstream: Weak::new(),
                 clients: HashMap::default(),
                 waiting: Vec::new(),
-                next: 0,
                 timer: None,
                 waited: Default::default(),
             }),
@@ -180,28 +217,23 @@ impl AdmissionQueue {
         request: RequestPriority,
         deadline: Instant,
         to: oneshot::Sender<Result<Permit, Failure>>,
-    ) -> Result<Position<'_>, Failure> {
-        let now = self.clock.now();
+    ) -> Result<(), Failure> {
+        let came = self.clock.now();
         let mut state = self.state();
+        state.waiting.retain(|one| !one.to.is_closed());
         // One client leaves a quarter of the queue to others.
         let own = state.waiting_of(request.client).count();
         let is_full = state.waiting.len() >= MAX_QUEUE || own >= MAX_QUEUE - MAX_QUEUE / 4;
         if is_full && !request.is_probe() {
             return Err(no_slot());
         }
-        state.next += 1;
-        let number = state.next;
         state.waiting.push(Waiter {
-            number,
             request,
-            came: now,
+            came,
             deadline,
             to,
         });
-        Ok(Position {
-            queue: self,
-            number,
-        })
+        Ok(())
     }
 
     fn admit_elsewhere(&self, request: RequestPriority, at: usize) -> Result<Permit, Failure> {
@@ -228,7 +260,7 @@ impl AdmissionQueue {
         while let Some(at) = state.first(upstream.slots(), now) {
             match upstream.permit(state.waiting[at].request, None) {
                 Ok(permit) => {
-                    let admitted = state.waiting.swap_remove(at);
+                    let admitted = state.waiting.remove(at);
                     let request = admitted.request;
                     state.waited[request.priority as usize].record(now.since(admitted.came));
                     state.begin(&request, now);
@@ -266,7 +298,7 @@ impl AdmissionQueue {
 
     /// How many requests wait.
     pub(crate) fn len(&self) -> usize {
-        self.state().waiting.len()
+        self.state().waiting().count()
     }
 
     /// The `count` clients that have used most, sorted, as `/status` shows them: `recent` are
@@ -327,20 +359,24 @@ impl State {
             |request: &RequestPriority| request.is_probe() || self.may_take(request.client, slots);
         let waiting = self.waiting.iter().enumerate();
         let ranked = waiting
-            .filter(|(_, one)| may_go(&one.request))
+            .filter(|(_, one)| !one.to.is_closed() && may_go(&one.request))
             .map(|(at, one)| {
                 let client = self.clients.get(&one.request.client);
                 let used = client.map_or(0.0, |own| own.used(now));
                 // Numbers that are not negative are in the order of their bits.
                 let rank = (!one.request.is_probe(), used.to_bits());
-                (rank, one.request.priority, one.number, at)
+                (rank, one.request.priority, at)
             });
         ranked.min().map(|(.., at)| at)
     }
 
+    fn waiting(&self) -> impl Iterator<Item = &Waiter> {
+        self.waiting.iter().filter(|one| !one.to.is_closed())
+    }
+
     fn waiting_of(&self, client: Option<Client>) -> impl Iterator<Item = &Waiter> {
-        let waiting = self.waiting.iter();
-        waiting.filter(move |one| one.request.client == client)
+        self.waiting()
+            .filter(move |one| one.request.client == client)
     }
 
     /// A request is admitted.

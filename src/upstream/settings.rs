@@ -1,15 +1,16 @@
 //! The settings of one upstream, as `[upstream]` or `[upstreams.NAME]` in
 //! proxy.toml has them, and whether it can be called with them.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
+use rustls::pki_types::DnsName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::base_url;
 use super::keys::ApiKey;
 use crate::shared::permits::Limits;
 use crate::units::{Size, Texts, Time};
@@ -47,7 +48,7 @@ pub struct Settings {
     /// failed only when it does not answer.
     #[serde(
         rename = "url",
-        deserialize_with = "base_url::deserialize",
+        deserialize_with = "base_urls",
         serialize_with = "Texts::serialize",
         skip_serializing_if = "Vec::is_empty"
     )]
@@ -336,10 +337,65 @@ fn is_exposed(url: &Uri) -> bool {
         .unwrap_or("")
         .trim_start_matches('[')
         .trim_end_matches(']');
-    let loopback = host
-        .parse::<std::net::IpAddr>()
-        .map(|address| address.is_loopback());
+    let loopback = host.parse::<IpAddr>().map(|address| address.is_loopback());
     !loopback.unwrap_or(host.eq_ignore_ascii_case("localhost"))
+}
+
+/// Reads the URLs of an upstream in proxy.toml.
+fn base_urls<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Uri>, D::Error> {
+    let texts: Vec<String> = Texts::deserialize(from)?;
+    let urls = texts.iter().map(|text| base_url(text));
+    urls.map(|url| url.map_err(de::Error::custom)).collect()
+}
+
+/// Reads an upstream's base URL.
+///
+/// # Errors
+/// What is allowed. A user, a password and a query are not shown.
+pub fn base_url(text: &str) -> Result<Uri, String> {
+    let url = text.parse::<Uri>().ok();
+    let url = url.filter(|url| is_base(url) && !text.contains('#'));
+    url.ok_or_else(|| {
+        format!(
+            "{:?} came; allowed is an http or https URL of a DNS name or an IP address, without user, query and fragment, such as \"https://api.example\"",
+            without_secrets(text)
+        )
+    })
+}
+
+fn is_base(url: &Uri) -> bool {
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    let host = url.host().unwrap_or_default();
+    let port = authority
+        .strip_prefix(host)
+        .map(|rest| rest.strip_prefix(':'));
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port != 0);
+    matches!(url.scheme_str(), Some("http" | "https"))
+        && is_host(host)
+        && port.is_some_and(|port| port.is_none_or(is_port))
+        && url.query().is_none()
+}
+
+/// Whether a host can be connected to, or may resolve: an address, in brackets if it is one
+/// of IPv6, or a DNS name. TLS knows no zones of IPv6 addresses.
+fn is_host(text: &str) -> bool {
+    let bracketed = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'));
+    match bracketed {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => text.parse::<Ipv4Addr>().is_ok() || DnsName::try_from(text).is_ok(),
+    }
+}
+
+/// A URL, or what came in place of one, as messages show it: without a query, and without all
+/// that comes before the last `@`, which may have a password.
+fn without_secrets(text: &str) -> String {
+    let text = text.split('?').next().unwrap_or(text);
+    match text.rsplit_once('@') {
+        Some((_, rest)) => format!("[redacted]@{rest}"),
+        None => text.to_owned(),
+    }
 }
 
 /// Fields that already have a meaning: a key in one of them would break the message, or a
