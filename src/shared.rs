@@ -19,13 +19,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Engine;
-pub use engine::{EngineError, EngineSnapshot, EngineUrl};
-use permits::{Limits, Permits, PermitsSnapshot, Split};
-use purges::{Generation, HeardPurge, PurgesSnapshot, SharedPurges};
-use responses::{Responses, ResponsesSnapshot};
+pub use engine::EngineUrl;
+use permits::{Limits, Permits, Split};
+use purges::{Generation, SharedPurges};
+use responses::Responses;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tip::{SharedTips, TipsSnapshot};
+use serde_json::{Value, json};
+use tip::SharedTips;
 
 use crate::clock::Clock;
 use crate::units::Time;
@@ -62,9 +63,6 @@ pub struct Settings {
     /// fetched here as well.
     #[serde(skip, default = "default_fill_wait")]
     pub fill_wait: Duration,
-    /// What the engine's keys begin with.
-    #[serde(skip, default = "default_prefix")]
-    pub prefix: String,
     /// The engine; without one, only the budgets are divided. Its URL has a password.
     #[serde(skip)]
     pub engine: Option<EngineUrl>,
@@ -78,7 +76,6 @@ impl Settings {
             url_file: None,
             timeout: default_timeout(),
             fill_wait: default_fill_wait(),
-            prefix: default_prefix(),
             engine: None,
         }
     }
@@ -90,10 +87,6 @@ fn default_timeout() -> Duration {
 
 fn default_fill_wait() -> Duration {
     Duration::from_secs(2)
-}
-
-fn default_prefix() -> String {
-    "ordgate".to_owned()
 }
 
 /// What this process shares with other replicas.
@@ -111,25 +104,6 @@ pub struct Shared {
     pub tips: Arc<SharedTips>,
 }
 
-/// What replicas share, as `/status` and metrics show it.
-#[derive(Clone, Debug, Serialize)]
-pub struct SharedSnapshot {
-    /// `shared.replicas`.
-    pub replicas: u32,
-    /// The connection for permits, purges and statuses.
-    pub engine: Option<EngineSnapshot>,
-    /// The connection for responses.
-    pub responses_engine: Option<EngineSnapshot>,
-    /// Permits.
-    pub permits: PermitsSnapshot,
-    /// Purges.
-    pub purges: PurgesSnapshot,
-    /// Responses.
-    pub responses: ResponsesSnapshot,
-    /// Statuses.
-    pub tips: TipsSnapshot,
-}
-
 impl Shared {
     /// No connection is made yet. `stored` is what the content of the disk has applied of the
     /// purges; `None` if nothing is stored.
@@ -139,7 +113,7 @@ impl Shared {
         } = settings;
         let new = || {
             let url = settings.engine.clone();
-            Engine::new(url, &settings.prefix, timeout, clock.clone())
+            Engine::new(url, timeout, clock.clone())
         };
         let (engines, process) = ([new(), new()], fastrand::u64(..));
         let [small, large] = &engines;
@@ -186,23 +160,20 @@ impl Shared {
 
     /// Follows the purges until it is dropped; returns at once without an engine. `apply` purges
     /// what was heard, here and on disk, and keeps the generation on disk.
-    pub async fn run(&self, apply: impl AsyncFn(Vec<HeardPurge>, Generation)) {
+    pub async fn run(&self, apply: impl AsyncFn(Vec<Vec<u8>>, Generation)) {
         if self.has_engine() {
             self.purges.run(apply).await;
         }
     }
 
-    /// The state now.
-    pub fn snapshot(&self) -> SharedSnapshot {
-        let [small, large] = &self.engines;
-        SharedSnapshot {
-            replicas: self.settings.replicas.get(),
-            engine: small.snapshot(),
-            responses_engine: large.snapshot(),
-            permits: self.permits.snapshot(),
-            purges: self.purges.snapshot(),
-            responses: self.responses.snapshot(),
-            tips: self.tips.snapshot(),
-        }
+    /// The state now, for `/status` and metrics.
+    pub fn snapshot(&self) -> Value {
+        json!({
+            "replicas": self.settings.replicas,
+            "engine": self.engines[0].snapshot(),
+            "permits": self.permits.outcomes,
+            "purges": self.purges.snapshot(),
+            "responses": self.responses.outcomes,
+        })
     }
 }

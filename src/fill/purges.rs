@@ -8,7 +8,7 @@ use super::Fill;
 use crate::cache::purge::Purge;
 use crate::chain::TipNumber;
 use crate::shared::Shared;
-use crate::shared::purges::{Acknowledged, AnnouncedPurge, Generation, HeardPurge};
+use crate::shared::purges::{Acknowledged, Generation};
 use crate::state::StateError;
 
 /// How long the answer to a purge waits for other replicas.
@@ -45,7 +45,7 @@ impl Fill {
 
     /// Sends purges to other replicas, if there are any: before anything is purged here, so
     /// that what was fetched before is not put into the engine any more.
-    fn announce(&self, purges: &[Purge]) -> Option<(AnnouncedPurge, Arc<Shared>)> {
+    fn announce(&self, purges: &[Purge]) -> Option<(u64, Arc<Shared>)> {
         let shared = self.lower.shared.clone();
         let shared = shared.filter(|_| !purges.is_empty())?;
         let record = self.lower.names.record(purges);
@@ -89,11 +89,9 @@ impl Fill {
 
     /// Purges what other replicas have purged. That they need not send it again is on disk
     /// only if the purge is.
-    async fn apply_heard(&self, heard: Vec<HeardPurge>, generation: Generation) {
-        let purges = heard.into_iter().flat_map(|one| match one {
-            HeardPurge::All => vec![Purge::All],
-            HeardPurge::Record(record) => self.lower.names.purges(&record),
-        });
+    async fn apply_heard(&self, heard: Vec<Vec<u8>>, generation: Generation) {
+        let names = &self.lower.names;
+        let purges = heard.iter().flat_map(|record| names.purges(record));
         let purges: Vec<_> = purges.collect();
         let (_, durable) = self.purge_here(&purges);
         match durable.await {

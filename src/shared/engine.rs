@@ -12,12 +12,13 @@
 mod breaker;
 mod url;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use breaker::EngineBreaker;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{ErrorKind, RedisError, ServerErrorKind, cmd};
+use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, cmd};
 pub(super) use redis::{FromRedisValue, Script};
 use serde::Serialize;
 pub use url::EngineUrl;
@@ -33,104 +34,57 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) struct Engine {
     /// Without one, each call is unanswered.
     url: Option<EngineUrl>,
-    /// What its keys begin with.
-    pub(super) prefix: String,
     pub(super) clock: Clock,
-    timeout: Mutex<Duration>,
-    link: Mutex<Option<ConnectionManager>>,
-    breaker: Mutex<EngineBreaker>,
-    counts: Mutex<EngineSnapshot>,
+    state: Mutex<State>,
 }
 
-/// Why the engine gave no answer that can be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EngineError {
-    /// No answer came in time.
-    #[error("no answer within shared.timeout")]
-    Timeout,
-    /// No call was made: the breaker is open.
-    #[error("not called: it did not answer the last calls")]
-    Absent,
-    /// There is no connection.
-    #[error("no connection: {0}")]
-    Connection(Box<str>),
-    /// It has answered with an error.
-    #[error("the engine refuses: {0}")]
-    Refused(Box<str>),
-}
-
-impl EngineError {
-    /// All kinds, as metrics name them.
-    pub const KINDS: [&'static str; 4] = ["timeout", "absent", "connection", "refused"];
-
-    const fn kind(&self) -> usize {
-        match self {
-            Self::Timeout => 0,
-            Self::Absent => 1,
-            Self::Connection(_) => 2,
-            Self::Refused(_) => 3,
-        }
-    }
-
-    /// An error of the crate in words. None of them has the password.
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "the crate's kinds of errors are not exhaustive"
-    )]
-    fn of(error: &RedisError) -> Self {
-        let text = error.to_string();
-        let text = match error.kind() {
-            ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => format!(
-                "it is a node of a cluster; ordgate needs a single server or a failover address ({text})"
-            ),
-            _ if text.contains("NOAUTH") || text.contains("unauthenticated") => format!(
-                "it needs a password, which belongs in the URL: redis://user:password@host:6379/0 ({text})"
-            ),
-            _ => text,
-        };
-        match error.kind() {
-            _ if error.is_timeout() => Self::Timeout,
-            ErrorKind::Server(_)
-            | ErrorKind::Extension
-            | ErrorKind::AuthenticationFailed
-            | ErrorKind::Parse
-            | ErrorKind::UnexpectedReturnType => Self::Refused(text.into()),
-            _ => Self::Connection(text.into()),
-        }
-    }
+struct State {
+    timeout: Duration,
+    link: Option<ConnectionManager>,
+    breaker: EngineBreaker,
+    snapshot: EngineSnapshot,
 }
 
 /// The engine as `/status` and metrics show it.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct EngineSnapshot {
+pub(super) struct EngineSnapshot {
     /// Whether the last call was answered.
-    pub is_up: bool,
-    /// How many calls were made.
-    pub calls: u64,
-    /// How many failed, by [`EngineError::KINDS`].
-    pub errors: [u64; EngineError::KINDS.len()],
+    is_up: bool,
     /// How long the last answer took, in seconds.
-    pub round_trip: f64,
+    round_trip: f64,
     /// Why the last call that failed did so.
-    pub last_error: Option<String>,
+    last_error: Option<String>,
+}
+
+/// How often each outcome came of calls, for `/status` and metrics.
+#[derive(Serialize)]
+pub(super) struct Outcomes(Mutex<BTreeMap<&'static str, u64>>);
+
+impl Outcomes {
+    pub(super) fn of<const N: usize>(outcomes: [&'static str; N]) -> Self {
+        Self(Mutex::new(outcomes.map(|outcome| (outcome, 0)).into()))
+    }
+
+    pub(super) fn count(&self, outcome: &str) {
+        if let Some(count) = lock(&self.0).get_mut(outcome) {
+            *count += 1;
+        }
+    }
 }
 
 impl Engine {
     /// The engine at this URL. No connection is made yet.
-    pub(super) fn new(
-        url: Option<EngineUrl>,
-        prefix: &str,
-        timeout: Duration,
-        clock: Clock,
-    ) -> Arc<Self> {
+    pub(super) fn new(url: Option<EngineUrl>, timeout: Duration, clock: Clock) -> Arc<Self> {
+        let state = State {
+            timeout,
+            link: None,
+            breaker: EngineBreaker::default(),
+            snapshot: EngineSnapshot::default(),
+        };
         Arc::new(Self {
             url,
-            prefix: prefix.to_owned(),
             clock,
-            timeout: Mutex::new(timeout),
-            link: Mutex::default(),
-            breaker: Mutex::default(),
-            counts: Mutex::default(),
+            state: Mutex::new(state),
         })
     }
 
@@ -141,43 +95,42 @@ impl Engine {
 
     /// Sets how long a call may take.
     pub(super) fn set_timeout(&self, timeout: Duration) {
-        *lock(&self.timeout) = timeout;
+        lock(&self.state).timeout = timeout;
     }
 
     /// Runs a script. Keys, arguments and what it returns may be any bytes.
     ///
     /// # Errors
-    /// Where no answer came in time, or one that says that the script has failed.
+    /// Where no answer came in time, or one that says that the script has failed: in words,
+    /// without the password.
     pub(super) async fn call<T: FromRedisValue>(
         &self,
         script: &Script,
-        keys: &[&[u8]],
-        arguments: &[&[u8]],
-    ) -> Result<T, EngineError> {
-        let Some(url) = &self.url else {
-            return Err(EngineError::Absent);
-        };
+        keys: &[impl AsRef<[u8]>],
+        arguments: &[impl AsRef<[u8]>],
+    ) -> Result<T, String> {
         let began = self.clock.now();
-        if !lock(&self.breaker).admit(began) {
-            lock(&self.counts).errors[EngineError::Absent.kind()] += 1;
-            return Err(EngineError::Absent);
-        }
-        let timeout = *lock(&self.timeout);
+        let url = self.url.as_ref();
+        let url = url.filter(|_| lock(&self.state).breaker.admit(began));
+        let Some(url) = url else {
+            return Err("not called: it did not answer the last calls".to_owned());
+        };
+        let timeout = lock(&self.state).timeout;
         let answer = match self.link(url) {
-            Err(error) => Err(error),
+            Err(error) => Err(in_words(&error)),
             Ok(mut link) => {
                 let mut invocation = script.prepare_invoke();
                 for key in keys {
-                    invocation.key(*key);
+                    invocation.key(key.as_ref());
                 }
                 for argument in arguments {
-                    invocation.arg(*argument);
+                    invocation.arg(argument.as_ref());
                 }
                 let answer = invocation.invoke_async(&mut link);
                 match tokio::time::timeout(timeout, answer).await {
                     Ok(Ok(answer)) => Ok(answer),
                     Ok(Err(error)) => Err(self.failed(&error)),
-                    Err(_elapsed) => Err(EngineError::Timeout),
+                    Err(_elapsed) => Err("no answer within shared.timeout".to_owned()),
                 }
             }
         };
@@ -186,9 +139,9 @@ impl Engine {
     }
 
     /// The connection, which is made in the background.
-    fn link(&self, url: &EngineUrl) -> Result<ConnectionManager, EngineError> {
-        let mut link = lock(&self.link);
-        if let Some(link) = &*link {
+    fn link(&self, url: &EngineUrl) -> RedisResult<ConnectionManager> {
+        let mut state = lock(&self.state);
+        if let Some(link) = &state.link {
             return Ok(link.clone());
         }
         // Without retries of its own: the breaker says when to try again.
@@ -196,54 +149,69 @@ impl Engine {
             .set_number_of_retries(0)
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(None);
-        let client = url.client();
-        let made =
-            client.and_then(|client| ConnectionManager::new_lazy_with_config(client, config));
-        let made = made.map_err(|error| EngineError::of(&error))?;
+        let made = ConnectionManager::new_lazy_with_config(url.client()?, config)?;
         // A call that is given up after the time-out must not stop the connecting.
         let mut first = made.clone();
         tokio::spawn(async move { cmd("PING").query_async::<()>(&mut first).await });
-        *link = Some(made.clone());
+        state.link = Some(made.clone());
         Ok(made)
     }
 
     /// The error in words. Where another connection may do better, this one is given up.
-    fn failed(&self, error: &RedisError) -> EngineError {
+    fn failed(&self, error: &RedisError) -> String {
         const ELSEWHERE: [ErrorKind; 2] = [
             ErrorKind::Server(ServerErrorKind::ReadOnly),
             ErrorKind::Server(ServerErrorKind::MasterDown),
         ];
         if ELSEWHERE.contains(&error.kind()) {
-            *lock(&self.link) = None;
+            lock(&self.state).link = None;
         }
-        EngineError::of(error)
+        in_words(error)
     }
 
-    fn note(&self, error: Option<&EngineError>, began: Moment) {
-        let now = self.clock.now();
-        let mut counts = lock(&self.counts);
-        counts.calls += 1;
-        counts.is_up = error.is_none();
+    fn note(&self, error: Option<&String>, began: Moment) {
+        let (now, mut state) = (self.clock.now(), lock(&self.state));
+        state.snapshot.is_up = error.is_none();
         match error {
-            None => counts.round_trip = now.since(began).as_secs_f64(),
-            Some(error) => {
-                counts.errors[error.kind()] += 1;
-                counts.last_error = Some(error.to_string());
+            None => {
+                state.snapshot.round_trip = now.since(began).as_secs_f64();
+                state.breaker.answered();
             }
-        }
-        drop(counts);
-        let mut breaker = lock(&self.breaker);
-        if error.is_none() {
-            breaker.answered();
-        } else if breaker.lost(now) {
-            // What was sent on it may never be answered.
-            *lock(&self.link) = None;
+            Some(error) => {
+                state.snapshot.last_error = Some(error.clone());
+                if state.breaker.lost(now) {
+                    // What was sent on it may never be answered.
+                    state.link = None;
+                }
+            }
         }
     }
 
     /// Its state now, if there is one.
     pub(super) fn snapshot(&self) -> Option<EngineSnapshot> {
-        self.is_on().then(|| lock(&self.counts).clone())
+        self.is_on().then(|| lock(&self.state).snapshot.clone())
+    }
+}
+
+/// An error of the crate in words. None of them has the password.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the crate's kinds of errors are not exhaustive"
+)]
+fn in_words(error: &RedisError) -> String {
+    match error.kind() {
+        ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => format!(
+            "it is a node of a cluster; ordgate needs a single server or a failover address ({error})"
+        ),
+        _ => {
+            let text = error.to_string();
+            match text.contains("NOAUTH") || text.contains("unauthenticated") {
+                true => format!(
+                    "it needs a password, which belongs in the URL: redis://user:password@host:6379/0 ({text})"
+                ),
+                false => text,
+            }
+        }
     }
 }
 
@@ -263,8 +231,7 @@ mod tests {
             ("WRONGPASS invalid username-password pair", "WRONGPASS"),
         ] {
             let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
-            let text = EngineError::of(&value.extract_error().unwrap_err()).to_string();
-            assert!(text.starts_with("the engine refuses: "), "{text}");
+            let text = in_words(&value.extract_error().unwrap_err());
             assert!(text.contains(expected), "{text}");
         }
     }

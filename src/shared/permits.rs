@@ -15,27 +15,26 @@
 //! a minute before it counts it.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde::Serialize;
-
-use super::engine::{Engine, Script};
+use super::engine::{Engine, Outcomes, Script};
 #[cfg(test)]
 use crate::clock::Clock;
-use crate::sync::lock;
 
 pub(super) const TAKE: &str = include_str!("scripts/take.lua");
 pub(super) const GIVE_BACK: &str = include_str!("scripts/give_back.lua");
 
 /// A permit is used so soon after it was asked for, or not at all.
 const USABLE: Duration = Duration::from_secs(1);
+/// How long the engine is not asked again while the pool is closed, at most.
+const CLOSED: Duration = Duration::from_secs(5);
 /// A rest after a 429 is shared for so long at most.
 const LONGEST_REST: Duration = Duration::from_secs(3600);
 
 /// How many requests a budget, a floor or a pool has; `None` for any number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// In any minute.
     pub per_minute: Option<u32>,
@@ -63,7 +62,7 @@ fn least(one: Option<u32>, other: Option<u32>) -> Option<u32> {
 }
 
 /// The parts of a budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Split {
     /// What this replica may send by itself.
     pub floor: Limits,
@@ -97,15 +96,6 @@ pub fn split(budget: Limits, replicas: NonZeroU32, has_engine: bool) -> Split {
     }
 }
 
-/// Which budget a permit is taken from.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct PoolKey {
-    /// A digest of the provider's key. The key itself never reaches the engine.
-    pub digest: Box<str>,
-    /// The host at which the key rests after a 429.
-    pub host: Box<str>,
-}
-
 /// The pools of all keys.
 pub struct Permits {
     engine: Arc<Engine>,
@@ -114,46 +104,17 @@ pub struct Permits {
     /// No other process has it, so that no two permits have one id.
     process: u64,
     next: AtomicU64,
-    counts: Mutex<PermitsSnapshot>,
-}
-
-/// What became of the calls for permits.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct PermitsSnapshot {
-    /// Permits that were granted in time.
-    pub granted: u64,
-    /// The pool was empty.
-    pub spent: u64,
-    /// The pool was closed.
-    pub closed: u64,
-    /// The key rested after a 429.
-    pub resting: u64,
-    /// The engine did not answer.
-    pub absent: u64,
-    /// Granted, but more than a second after the call: not used.
-    pub late: u64,
+    pub(super) outcomes: Outcomes,
 }
 
 /// Why there is no permit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PermitDenied {
-    /// The pool is empty; one may be free after this time.
-    Spent {
-        /// From now.
-        retry_after: Duration,
-    },
-    /// The engine has begun anew, and the pool opens after this time.
-    Closed {
-        /// From now.
-        opens_in: Duration,
-    },
-    /// A replica got a 429 with this key from this host.
-    Resting {
-        /// From now.
-        rest: Duration,
-    },
-    /// There is no engine, or it has not answered in time.
-    Absent,
+#[derive(Debug)]
+pub struct PermitDenied {
+    /// `spent`: the pool is empty; `closed`: the engine has begun anew; `resting`: a replica got
+    /// a 429 with this key from this host; `absent`: the engine has not answered in time.
+    pub outcome: String,
+    /// How long until it is worth another call.
+    pub wait: Duration,
 }
 
 /// A request that the pool allows. Call [`answered`](Self::answered) when the head of its
@@ -162,7 +123,7 @@ pub enum PermitDenied {
 #[must_use = "dropped, it counts for two minutes"]
 pub struct PoolPermit {
     permits: Arc<Permits>,
-    key: PoolKey,
+    keys: [String; 2],
     id: String,
     /// The time since boot when it was asked for.
     asked: Duration,
@@ -171,134 +132,81 @@ pub struct PoolPermit {
 impl Permits {
     /// `process` is random.
     pub(super) fn new(engine: &Arc<Engine>, process: u64) -> Arc<Self> {
+        let outcomes = ["granted", "spent", "closed", "resting", "absent", "unused"];
         Arc::new(Self {
             engine: engine.clone(),
             take: Script::new(TAKE),
             give_back: Script::new(GIVE_BACK),
             process,
             next: AtomicU64::new(0),
-            counts: Mutex::default(),
+            outcomes: Outcomes::of(outcomes),
         })
+    }
+
+    /// The engine's keys of the pool of a provider's key, by its digest, and of its rest at a
+    /// host.
+    pub fn keys(digest: &[u8], host: &str) -> [String; 2] {
+        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        [
+            format!("ordgate:permits:{digest}"),
+            format!("ordgate:rest:{digest}:{host}"),
+        ]
     }
 
     /// Takes a permit for a request that is ready to be written, on a connection that is
     /// ready. `pool` is this replica's [`Split::pool`]; `rest` is how long the key rests at
     /// this host as far as this replica knows, which the others learn by their next calls.
-    /// Write the request at once, if the permit [is usable](PoolPermit::is_usable) still.
+    /// Write the request at once, if the permit [is usable](PoolPermit::is_usable).
     ///
     /// # Errors
     /// Where the pool has none.
     pub async fn take(
         self: &Arc<Self>,
-        key: &PoolKey,
+        keys: [String; 2],
         pool: Limits,
         rest: Duration,
     ) -> Result<PoolPermit, PermitDenied> {
-        let permit = match self.ask(key, pool, rest).await {
-            Ok(permit) if !permit.is_usable() => {
-                lock(&self.counts).late += 1;
-                permit.never_written();
-                return Err(PermitDenied::Absent);
-            }
-            permit => permit,
-        };
-        let mut counts = lock(&self.counts);
-        *match &permit {
-            Ok(_) => &mut counts.granted,
-            Err(PermitDenied::Spent { .. }) => &mut counts.spent,
-            Err(PermitDenied::Closed { .. }) => &mut counts.closed,
-            Err(PermitDenied::Resting { .. }) => &mut counts.resting,
-            Err(PermitDenied::Absent) => &mut counts.absent,
-        } += 1;
-        permit
-    }
-
-    async fn ask(
-        self: &Arc<Self>,
-        key: &PoolKey,
-        pool: Limits,
-        rest: Duration,
-    ) -> Result<PoolPermit, PermitDenied> {
-        if pool.per_minute == Some(0) || pool.per_second == Some(0) {
-            return Err(PermitDenied::Spent {
-                retry_after: Duration::from_secs(60),
-            });
-        }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let permit = PoolPermit {
             permits: self.clone(),
-            key: key.clone(),
+            keys,
             id: format!("{:016x}{number:x}", self.process),
             asked: self.engine.clock.since_boot(),
         };
-        let limits = [pool.per_minute, pool.per_second];
-        let [minute, second] = limits.map(|limit| limit.unwrap_or(u32::MAX).to_string());
-        let (keys, rest) = (self.keys(key), rest_ms(rest));
-        let keys = keys.each_ref().map(String::as_bytes);
-        let arguments = [&permit.id, &minute, &second, &rest].map(|text| text.as_bytes());
-        let answer = self.engine.call(&self.take, &keys, &arguments).await;
-        let Ok((outcome, ms)): Result<(String, u64), _> = answer else {
-            // It may be granted all the same, and is not used.
-            permit.never_written();
-            return Err(PermitDenied::Absent);
+        let limits = [pool.per_minute, pool.per_second].map(|limit| limit.unwrap_or(u32::MAX));
+        let (outcome, ms) = match limits.contains(&0) {
+            true => ("spent".to_owned(), 60_000),
+            false => {
+                let ([minute, second], rest) =
+                    (limits.map(|limit| limit.to_string()), rest_ms(rest));
+                let arguments = [&*permit.id, &minute, &second, &rest];
+                let answer = self.engine.call(&self.take, &permit.keys, &arguments);
+                // The engine has a breaker of its own.
+                answer.await.unwrap_or(("absent".to_owned(), 1000))
+            }
         };
-        let ms = Duration::from_millis(ms);
+        self.outcomes.count(&outcome);
+        let mut wait = Duration::from_millis(ms);
         match &*outcome {
-            "granted" => Ok(permit),
-            "closed" => Err(PermitDenied::Closed { opens_in: ms }),
-            "resting" => Err(PermitDenied::Resting { rest: ms }),
-            _ => Err(PermitDenied::Spent { retry_after: ms }),
+            "granted" => return Ok(permit),
+            // Each engine, and each life of one, begins its own wait with the first call.
+            "closed" => wait = wait.min(CLOSED),
+            // It may be granted all the same, and is not used.
+            "absent" => permit.send_back("unused", Duration::ZERO),
+            _ => {}
         }
-    }
-
-    fn keys(&self, key: &PoolKey) -> [String; 2] {
-        let (prefix, digest) = (&self.engine.prefix, &key.digest);
-        [
-            format!("{prefix}:permits:{digest}"),
-            format!("{prefix}:rest:{digest}:{}", key.host),
-        ]
+        Err(PermitDenied { outcome, wait })
     }
 
     /// Tells the other replicas that a key rests, after a 429 to a request of the floor.
-    pub fn rest(self: &Arc<Self>, key: &PoolKey, rest: Duration) {
-        self.send_back(key.clone(), String::new(), "unused", rest);
-    }
-
-    /// Sends a return, and does not wait for it: one that is lost costs the pool a minute.
-    fn send_back(self: &Arc<Self>, key: PoolKey, id: String, how: &'static str, rest: Duration) {
-        if !self.engine.is_on() {
-            return;
-        }
-        let permits = self.clone();
-        tokio::spawn(async move {
-            let (keys, rest) = (permits.keys(&key), rest_ms(rest));
-            let keys = keys.each_ref().map(String::as_bytes);
-            let arguments = [&*id, how, &rest].map(str::as_bytes);
-            let _counted_by_the_engine: Result<(), _> = permits
-                .engine
-                .call(&permits.give_back, &keys, &arguments)
-                .await;
-        });
-    }
-
-    pub(super) fn snapshot(&self) -> PermitsSnapshot {
-        *lock(&self.counts)
-    }
-}
-
-#[cfg(test)]
-impl PoolPermit {
-    /// One that no engine has granted.
-    pub(crate) fn without_engine(clock: &Clock) -> Self {
-        Self {
-            permits: Permits::new(&Engine::new(None, "", USABLE, clock.clone()), 0),
-            key: PoolKey {
-                digest: "".into(),
-                host: "".into(),
-            },
+    pub fn rest(self: &Arc<Self>, keys: [String; 2], rest: Duration) {
+        let permit = PoolPermit {
+            permits: self.clone(),
+            keys,
             id: String::new(),
-            asked: clock.since_boot(),
-        }
+            asked: Duration::ZERO,
+        };
+        permit.send_back("unused", rest);
     }
 }
 
@@ -312,13 +220,46 @@ impl PoolPermit {
     /// The head of the answer has come: the permit counts for a minute from now. `rest`: the
     /// answer was a 429, and the key rests for so long; zero otherwise.
     pub fn answered(self, rest: Duration) {
-        self.permits.send_back(self.key, self.id, "answered", rest);
+        self.send_back("answered", rest);
     }
 
     /// No byte of the request was written, and none will be.
     pub fn never_written(self) {
-        self.permits
-            .send_back(self.key, self.id, "unused", Duration::ZERO);
+        self.permits.outcomes.count("unused");
+        self.send_back("unused", Duration::ZERO);
+    }
+
+    /// Sends a return, and does not wait for it: one that is lost costs the pool a minute.
+    fn send_back(self, how: &'static str, rest: Duration) {
+        if !self.permits.engine.is_on() {
+            return;
+        }
+        tokio::spawn(async move {
+            let (permits, rest) = (&self.permits, rest_ms(rest));
+            let _counted_by_the_engine: Result<(), _> = permits
+                .engine
+                .call(&permits.give_back, &self.keys, &[&*self.id, how, &rest])
+                .await;
+        });
+    }
+}
+
+#[cfg(test)]
+impl PoolPermit {
+    /// One that no engine has granted.
+    pub(crate) fn without_engine(clock: &Clock) -> Self {
+        Self {
+            permits: Permits::new(&Engine::new(None, USABLE, clock.clone()), 0),
+            keys: Default::default(),
+            id: String::new(),
+            asked: clock.since_boot(),
+        }
+    }
+
+    /// Reads how many were given back without use.
+    pub(crate) fn unused(&self) -> impl Fn() -> serde_json::Value + use<> {
+        let permits = self.permits.clone();
+        move || serde_json::json!(permits.outcomes)["unused"].clone()
     }
 }
 

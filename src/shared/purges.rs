@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 
-use super::engine::{Engine, EngineError, Script};
+use super::engine::{Engine, Script};
 
 pub(super) const SCRIPT: &str = include_str!("scripts/purges.lua");
 
@@ -34,19 +35,6 @@ pub struct Generation {
     pub number: u64,
 }
 
-/// Something to purge that another replica has sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HeardPurge {
-    /// Everything: a purge may have been missed.
-    All,
-    /// A record of [`SharedPurges::announce`].
-    Record(Vec<u8>),
-}
-
-/// A purge that was announced.
-#[derive(Clone, Copy, Debug)]
-pub struct AnnouncedPurge(u64);
-
 /// Who has applied a purge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Acknowledged {
@@ -54,21 +42,6 @@ pub struct Acknowledged {
     pub replicas: u32,
     /// How many of `shared.replicas` have not, as far as is known.
     pub missing: u32,
-}
-
-/// The purges, as `/status` and metrics show them.
-#[derive(Clone, Debug, Serialize)]
-pub struct PurgesSnapshot {
-    /// The purges that this replica has applied; `None` before the engine has answered.
-    pub applied: Option<Generation>,
-    /// How many purges of this replica wait for the engine.
-    pub waiting: usize,
-    /// How many purges of others were applied.
-    pub heard: u64,
-    /// How often all was dropped, since a purge may have been missed.
-    pub dropped_all: u64,
-    /// How many replicas have applied all purges that this one has.
-    pub replicas: usize,
 }
 
 /// The purges of all replicas.
@@ -94,8 +67,6 @@ struct State {
     sent: u64,
     /// What processes have applied in this life.
     replicas: Vec<u64>,
-    heard: u64,
-    dropped_all: u64,
 }
 
 type Reply = (String, u64, bool, Vec<(String, Vec<u8>)>, Vec<u64>);
@@ -108,10 +79,9 @@ impl SharedPurges {
         replicas: u32,
         stored: Option<Generation>,
     ) -> Arc<Self> {
-        let key = |name| format!("{}:purges:{name}", engine.prefix);
         Arc::new(Self {
             engine: engine.clone(),
-            keys: ["state", "stream", "applied"].map(key),
+            keys: ["state", "stream", "applied"].map(|name| format!("ordgate:purges:{name}")),
             script: Script::new(SCRIPT),
             process,
             replicas,
@@ -131,9 +101,10 @@ impl SharedPurges {
         state.applied.filter(|_| is_known)
     }
 
-    /// Sends a purge to all replicas, as soon as the engine answers. Call it first, then
-    /// purge here, then wait for [`acknowledged`](Self::acknowledged) if need be.
-    pub fn announce(&self, record: Vec<u8>) -> AnnouncedPurge {
+    /// Sends a purge to all replicas, as soon as the engine answers; an empty record purges
+    /// everything. Call it first, then purge here, then wait until the number that is returned
+    /// is [`acknowledged`](Self::acknowledged) if need be.
+    pub fn announce(&self, record: Vec<u8>) -> u64 {
         let mut number = 0;
         self.state.send_modify(|state| {
             state.announced += 1;
@@ -145,11 +116,11 @@ impl SharedPurges {
             }
         });
         self.wake.notify_one();
-        AnnouncedPurge(number)
+        number
     }
 
     /// Waits until all replicas have applied a purge, for at most `limit`.
-    pub async fn acknowledged(&self, purge: AnnouncedPurge, limit: Duration) -> Acknowledged {
+    pub async fn acknowledged(&self, number: u64, limit: Duration) -> Acknowledged {
         let mut news = self.state.subscribe();
         let mut generation = None;
         let mut count = 0;
@@ -157,7 +128,7 @@ impl SharedPurges {
             while self.engine.is_on() && count < self.replicas as usize {
                 {
                     let state = news.borrow_and_update();
-                    if generation.is_none() && state.sent >= purge.0 {
+                    if generation.is_none() && state.sent >= number {
                         generation = state.applied;
                     }
                     count = match (generation, state.applied) {
@@ -190,8 +161,9 @@ impl SharedPurges {
 
     /// Follows the purges until it is dropped. `apply` purges what was heard, here and on
     /// disk, and keeps the generation on disk; other replicas count it as applied when it
-    /// returns.
-    pub(super) async fn run(&self, apply: impl AsyncFn(Vec<HeardPurge>, Generation)) {
+    /// returns. It gets the records that others have announced: an empty one where a purge may
+    /// have been missed.
+    pub(super) async fn run(&self, apply: impl AsyncFn(Vec<Vec<u8>>, Generation)) {
         loop {
             // Whoever has news says so at once, by the next call.
             if !matches!(self.follow(&apply).await, Ok(true)) {
@@ -201,10 +173,7 @@ impl SharedPurges {
     }
 
     /// One call. Returns whether something is new.
-    async fn follow(
-        &self,
-        apply: &impl AsyncFn(Vec<HeardPurge>, Generation),
-    ) -> Result<bool, EngineError> {
+    async fn follow(&self, apply: &impl AsyncFn(Vec<Vec<u8>>, Generation)) -> Result<bool, String> {
         let (before, waiting) = {
             let state = self.state.borrow();
             (state.applied, state.waiting.clone())
@@ -217,29 +186,17 @@ impl SharedPurges {
             .map(String::as_bytes)
             .to_vec();
         arguments.extend(waiting.iter().map(|(_, record)| &**record));
-        let keys = self.keys.each_ref().map(String::as_bytes);
-        let reply: Reply = self.engine.call(&self.script, &keys, &arguments).await?;
-        let (life, number, must_drop, purges, replicas) = reply;
-        let life = u64::from_str_radix(&life, 16).map_err(|_foreign| {
-            EngineError::Refused("the purges in the engine are not ordgate's".into())
-        })?;
-        let mut heard: Vec<_> = purges
-            .into_iter()
-            .filter(|(sender, _)| *sender != process)
-            .map(|(_, record)| match record.is_empty() {
-                true => HeardPurge::All,
-                false => HeardPurge::Record(record),
-            })
-            .collect();
-        if must_drop {
-            heard = vec![HeardPurge::All];
-        }
+        let reply = self.engine.call(&self.script, &self.keys, &arguments);
+        let (life, number, must_drop, purges, replicas): Reply = reply.await?;
+        let life = u64::from_str_radix(&life, 16)
+            .map_err(|_foreign| "the purges in the engine are not ordgate's".to_owned())?;
+        let others = purges.into_iter().filter(|(sender, _)| *sender != process);
+        let heard = match must_drop {
+            true => vec![Vec::new()],
+            false => others.map(|(_, record)| record).collect(),
+        };
         let reached = Generation { life, number };
         let is_new = before != Some(reached);
-        let all = heard.iter().filter(|purge| **purge == HeardPurge::All);
-        // At the first call there is hardly anything to drop.
-        let dropped = all.count() as u64 * u64::from(before.is_some());
-        let count = heard.len() as u64;
         if is_new {
             // Until it is applied on disk too, there is no generation: what the engine has may
             // be what is purged.
@@ -249,8 +206,6 @@ impl SharedPurges {
         self.state.send_modify(|state| {
             state.applied = Some(reached);
             state.is_following = true;
-            state.heard += count;
-            state.dropped_all += dropped;
             state.replicas = replicas;
             if let Some((last, _)) = waiting.back() {
                 state.sent = *last;
@@ -260,19 +215,18 @@ impl SharedPurges {
         Ok(is_new)
     }
 
-    pub(super) fn snapshot(&self) -> PurgesSnapshot {
+    /// For `/status` and metrics.
+    pub(super) fn snapshot(&self) -> Value {
         let state = self.state.borrow();
         let own = state.applied.map_or(0, |own| own.number);
-        PurgesSnapshot {
-            applied: state.applied.filter(|_| state.is_following),
-            waiting: state.waiting.len(),
-            heard: state.heard,
-            dropped_all: state.dropped_all,
-            replicas: state
-                .replicas
-                .iter()
-                .filter(|applied| **applied >= own)
-                .count(),
-        }
+        let replicas = state.replicas.iter().filter(|applied| **applied >= own);
+        json!({
+            // Those that this replica has applied; `null` before the engine has answered.
+            "applied": state.applied.filter(|_| state.is_following),
+            // How many of this replica wait for the engine.
+            "waiting": state.waiting.len(),
+            // How many replicas have applied all that this one has.
+            "replicas": replicas.count(),
+        })
     }
 }

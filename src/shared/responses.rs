@@ -8,14 +8,13 @@
 //! ([`Generation`]). Only one with the present generation is used: after a purge all others
 //! are fetched anew. Whether one is final here, or of the same tip, its reader decides.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{Engine, EngineError, Script};
+use super::engine::{Engine, Outcomes, Script};
 use super::purges::Generation;
-use crate::sync::lock;
 
 const FILL: &str = include_str!("scripts/fill.lua");
 const SETTLE: &str = include_str!("scripts/settle.lua");
@@ -57,28 +56,13 @@ pub struct FillLock {
     is_settled: bool,
 }
 
-/// What became of the look-ups.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct ResponsesSnapshot {
-    /// A response was found and used.
-    pub found: u64,
-    /// This replica has led a fetch.
-    pub led: u64,
-    /// There was none, and the fetch was not locked.
-    pub alone: u64,
-    /// How many waited for another replica's fetch.
-    pub waited: u64,
-    /// Responses that were stored.
-    pub stored: u64,
-}
-
 /// The responses of all replicas.
 pub struct Responses {
     engine: Arc<Engine>,
     fill: Script,
     settle: Script,
     fill_wait: Duration,
-    counts: Mutex<ResponsesSnapshot>,
+    pub(super) outcomes: Outcomes,
 }
 
 impl Responses {
@@ -88,7 +72,7 @@ impl Responses {
             fill: Script::new(FILL),
             settle: Script::new(SETTLE),
             fill_wait,
-            counts: Mutex::default(),
+            outcomes: Outcomes::of(["found", "led", "alone", "waited"]),
         })
     }
 
@@ -104,12 +88,11 @@ impl Responses {
         let look_up = self.wait(key, generation, usable);
         let in_time = tokio::time::timeout(self.fill_wait.max(POLL), look_up).await;
         let found = in_time.unwrap_or(LookUp::Alone);
-        let mut counts = lock(&self.counts);
-        match &found {
-            LookUp::Found(_) => counts.found += 1,
-            LookUp::Lead(_) => counts.led += 1,
-            LookUp::Alone => counts.alone += 1,
-        }
+        self.outcomes.count(match &found {
+            LookUp::Found(_) => "found",
+            LookUp::Lead(_) => "led",
+            LookUp::Alone => "alone",
+        });
         found
     }
 
@@ -120,8 +103,7 @@ impl Responses {
         usable: impl Fn(&SharedResponse) -> Option<T>,
     ) -> LookUp<T> {
         let id = fastrand::u128(..).to_be_bytes();
-        let keys = self.keys(key);
-        let keys = keys.each_ref().map(|key| &**key);
+        let keys = keys(key);
         // It ends before those who wait for it give up, so that one of them leads.
         let lasts = self
             .fill_wait
@@ -132,9 +114,8 @@ impl Responses {
         let (mut rejected, mut has_waited) = (Vec::new(), false);
         loop {
             let arguments = [&id[..], &rejected, lasts.as_bytes()];
-            let answer: Result<(String, Vec<u8>), EngineError> =
-                self.engine.call(&self.fill, &keys, &arguments).await;
-            let Ok((outcome, stored)) = answer else {
+            let answer = self.engine.call(&self.fill, &keys, &arguments).await;
+            let Ok((outcome, stored)): Result<(String, Vec<u8>), _> = answer else {
                 return LookUp::Alone;
             };
             match &*outcome {
@@ -159,7 +140,7 @@ impl Responses {
                 _ => return LookUp::Alone,
             }
             if !has_waited {
-                lock(&self.counts).waited += 1;
+                self.outcomes.count("waited");
                 has_waited = true;
             }
             tokio::time::sleep(POLL).await;
@@ -181,26 +162,16 @@ impl Responses {
     }
 
     async fn end(&self, key: &[u8], id: &[u8], stored: &[u8], lasts: Duration) {
-        let (keys, ms) = (self.keys(key), lasts.as_millis().to_string());
-        let keys = keys.each_ref().map(|key| &**key);
+        let ms = lasts.as_millis().to_string();
         let arguments = [id, stored, ms.as_bytes()];
-        let ended: Result<(), _> = self.engine.call(&self.settle, &keys, &arguments).await;
-        if ended.is_ok() && !stored.is_empty() {
-            lock(&self.counts).stored += 1;
-        }
+        // Without an answer the lock expires.
+        let _ended: Result<(), _> = self.engine.call(&self.settle, &keys(key), &arguments).await;
     }
+}
 
-    fn keys(&self, key: &[u8]) -> [Vec<u8>; 2] {
-        ["response", "fill"].map(|kind| {
-            let mut full = format!("{}:{kind}:", self.engine.prefix).into_bytes();
-            full.extend_from_slice(key);
-            full
-        })
-    }
-
-    pub(super) fn snapshot(&self) -> ResponsesSnapshot {
-        *lock(&self.counts)
-    }
+/// The keys of a response, and of the lock of its fetch.
+fn keys(key: &[u8]) -> [Vec<u8>; 2] {
+    [&b"ordgate:response:"[..], b"ordgate:fill:"].map(|kind| [kind, key].concat())
 }
 
 impl FillLock {

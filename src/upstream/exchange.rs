@@ -153,14 +153,15 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::shared::permits::PoolPermit;
+    use crate::upstream::pool::tests::get;
     use crate::upstream::queue::tests::upstream_at;
     use crate::upstream::{Priority, no_body};
 
     /// A server, its upstream with a budget of one request a minute, and a permit for it, with
-    /// one of the pool or not; and the request.
+    /// one of the pool or without; and the request.
     async fn ready(
         clock: &Clock,
-        is_of_pool: bool,
+        pool: Option<PoolPermit>,
     ) -> (TcpListener, Arc<Upstream>, Permit, Request<RequestBody>) {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", server.local_addr().unwrap());
@@ -169,10 +170,9 @@ mod tests {
         let request = RequestPriority::own(Priority::Miss);
         let permit = upstream.acquire(request, None, Instant::now()).await;
         let mut permit = permit.ok().unwrap();
-        if is_of_pool {
-            permit.set_pool(PoolPermit::without_engine(clock));
-        }
-        let request = Request::get(format!("{url}/path")).body(no_body()).unwrap();
+        permit.set_pool(pool);
+        let request = Request::get(format!("{url}/path?query")).body(no_body());
+        let request = request.unwrap();
         (server, upstream, permit, request)
     }
 
@@ -182,7 +182,8 @@ mod tests {
     async fn a_request_that_nobody_waits_for_ends_after_two_minutes_or_one() {
         for (is_of_pool, longest) in [(false, 120), (true, 60)] {
             let clock = Clock::manual();
-            let (server, upstream, permit, request) = ready(&clock, is_of_pool).await;
+            let pool = is_of_pool.then(|| PoolPermit::without_engine(&clock));
+            let (server, upstream, permit, request) = ready(&clock, pool).await;
             let patience = Duration::from_secs(30);
             let exchanged = upstream.exchange(permit, request, true, patience);
             assert!(exchanged.await.is_err());
@@ -202,16 +203,39 @@ mod tests {
     #[tokio::test]
     async fn a_request_whose_permit_is_a_second_old_is_not_written() {
         let clock = Clock::manual();
-        let (server, upstream, permit, request) = ready(&clock, true).await;
+        let pool = PoolPermit::without_engine(&clock);
+        let unused = pool.unused();
+        let (server, upstream, permit, request) = ready(&clock, Some(pool)).await;
         clock.advance(Duration::from_secs(1));
         let exchanged = upstream.exchange(permit, request, true, Duration::MAX);
         assert!(exchanged.await.unwrap().is_none());
         assert_eq!(upstream.key_snapshots()[0].remaining, Some(1));
+        assert_eq!(unused(), 1, "it is given back");
         // The connection is idle now, and closed with the pool.
         drop(upstream);
         let (mut stream, _) = server.accept().await.unwrap();
         let mut written = Vec::new();
         stream.read_to_end(&mut written).await.unwrap();
         assert_eq!(written, b"");
+    }
+
+    /// The server closes an idle connection after it was taken for a request.
+    #[tokio::test]
+    async fn a_request_that_was_not_written_on_a_reused_connection_spends_nothing() {
+        let clock = Clock::manual();
+        let pool = PoolPermit::without_engine(&clock);
+        let unused = pool.unused();
+        let (server, upstream, mut permit, request) = ready(&clock, Some(pool)).await;
+        let server = server.into_std().unwrap();
+        let stream = get(&upstream.pool, &server, None).await;
+        let connection = upstream.pool.connect(request.uri()).await.unwrap();
+        drop(stream);
+        sleep(Duration::from_millis(50)).await;
+        permit.mark_sent(true);
+        let carried = upstream.carry(connection, request, permit, (true, clock.now()));
+        let error = carried.await.unwrap().err();
+        assert!(matches!(error, Some(SendError::NotWritten)), "{error:?}");
+        assert_eq!(upstream.key_snapshots()[0].remaining, Some(1));
+        assert_eq!(unused(), 1, "its permit of the pool is given back");
     }
 }

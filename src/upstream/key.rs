@@ -32,7 +32,7 @@ use super::failure::Failure;
 use crate::clock::Moment;
 use crate::reason::Reason;
 use crate::shared::Shared;
-use crate::shared::permits::{Limits, Permits, PoolKey};
+use crate::shared::permits::{Limits, Permits};
 use crate::state::{Earlier, KeyDigest};
 use crate::sync::lock;
 
@@ -152,15 +152,11 @@ impl ProviderKey {
             .retain(|at| at.matters(now) || how.hosts.contains(&at.host));
     }
 
-    /// The pool that replicas share, and its limits.
-    pub(super) fn pool(&self, host: &Host) -> Option<(&Arc<Permits>, PoolKey, Limits)> {
+    /// The pool that replicas share, its keys in the engine, and its limits.
+    pub(super) fn pool(&self, host: &Host) -> Option<(&Arc<Permits>, [String; 2], Limits)> {
         let shared = self.shared.as_ref().filter(|shared| shared.has_engine())?;
-        let digest = self.digest.iter().map(|byte| format!("{byte:02x}"));
-        let key = PoolKey {
-            digest: digest.collect::<String>().into(),
-            host: (**host).into(),
-        };
-        Some((&shared.permits, key, self.state().pool))
+        let keys = Permits::keys(&self.digest, host);
+        Some((&shared.permits, keys, self.state().pool))
     }
 
     /// With which status a host has refused the key, until it accepts it again.

@@ -23,7 +23,7 @@ use super::reported;
 use super::{Upstream, UpstreamRequest};
 use crate::clock::Moment;
 use crate::reason::Reason;
-use crate::shared::permits::{self, PoolPermit};
+use crate::shared::permits::PoolPermit;
 use crate::state::SpentId;
 use crate::trace::Attempt;
 
@@ -32,8 +32,6 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// The same of one with a permit of the replicas' pool, which the engine counts for this and
 /// the window.
 const LONGEST_OF_POOL: Duration = Duration::from_secs(60);
-/// How long the engine is not asked again while the pool is closed, at most.
-const CLOSED: Duration = Duration::from_secs(5);
 
 /// How long a check may take: a client waits for it.
 const KEY_CHECK: Duration = Duration::from_secs(5);
@@ -175,33 +173,24 @@ impl Permit {
             committed.await;
         }
         let pool = key.pool(host).filter(|_| asked.is_of_pool);
-        let Some((permits, pool_key, limits)) = pool else {
+        let Some((permits, keys, limits)) = pool else {
             return true;
         };
         let rest = key.state().unusable_for(host, now);
-        let wait = match permits.take(&pool_key, limits, rest).await {
-            Ok(permit) => {
-                self.pool = Some(permit);
-                return true;
+        match permits.take(keys, limits, rest).await {
+            Ok(permit) => self.pool = Some(permit),
+            Err(denied) if denied.outcome == "resting" => {
+                key.state().cool_down(host, now + denied.wait);
             }
-            Err(permits::PermitDenied::Resting { rest }) => {
-                key.state().cool_down(host, now + rest);
-                return false;
-            }
-            Err(permits::PermitDenied::Spent { retry_after }) => retry_after,
-            // Each engine, and each life of one, begins its own wait with the first call.
-            Err(permits::PermitDenied::Closed { opens_in }) => opens_in.min(CLOSED),
-            // The engine has a breaker of its own.
-            Err(permits::PermitDenied::Absent) => Duration::from_secs(1),
-        };
-        key.state().pool_spent_until = now + wait;
-        false
+            Err(denied) => key.state().pool_spent_until = now + denied.wait,
+        }
+        self.pool.is_some()
     }
 
     /// With this permit of the pool.
     #[cfg(test)]
-    pub(super) fn set_pool(&mut self, permit: PoolPermit) {
-        self.pool = Some(permit);
+    pub(super) fn set_pool(&mut self, permit: Option<PoolPermit>) {
+        self.pool = permit;
     }
 
     /// Whether its permit of the pool, if it has one, is not too old to send the request.
@@ -256,9 +245,9 @@ impl Permit {
             key.state().cool_down(host, now + pause);
             // One of the pool tells the other replicas when it ends.
             if self.pool.is_none()
-                && let Some((permits, pool_key, _)) = key.pool(host)
+                && let Some((permits, keys, _)) = key.pool(host)
             {
-                permits.rest(&pool_key, pause);
+                permits.rest(keys, pause);
             }
             return;
         }

@@ -24,7 +24,6 @@ fn settings(server: &Server) -> Settings {
         replicas: NonZeroU32::new(4).unwrap(),
         engine: Some(EngineUrl::parse(&server.url()).unwrap()),
         url_file: None,
-        prefix: "test".to_owned(),
         timeout: Duration::from_secs(5),
         fill_wait: Duration::from_secs(10),
     }

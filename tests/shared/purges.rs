@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ordgate::clock::Clock;
 use ordgate::shared::Shared;
-use ordgate::shared::purges::{Acknowledged, Generation, HeardPurge};
+use ordgate::shared::purges::{Acknowledged, Generation};
 use tokio::task::AbortHandle;
 
 use super::server::Server;
@@ -14,7 +14,7 @@ use super::{replicas, settings};
 /// A replica that follows, and what it has heard.
 struct Follower {
     shared: Arc<Shared>,
-    heard: Arc<Mutex<Vec<HeardPurge>>>,
+    heard: Arc<Mutex<Vec<Vec<u8>>>>,
     task: AbortHandle,
 }
 
@@ -50,7 +50,7 @@ impl Follower {
         Self::new(Shared::new(settings(server), stored, &Clock::machine()))
     }
 
-    fn heard(&self) -> Vec<HeardPurge> {
+    fn heard(&self) -> Vec<Vec<u8>> {
         self.heard.lock().unwrap().clone()
     }
 
@@ -77,7 +77,7 @@ impl Follower {
     }
 
     /// Waits until it has heard so many.
-    async fn hears(&self, count: usize) -> Vec<HeardPurge> {
+    async fn hears(&self, count: usize) -> Vec<Vec<u8>> {
         while self.heard().len() < count {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -85,9 +85,8 @@ impl Follower {
     }
 }
 
-fn record(text: &str) -> HeardPurge {
-    HeardPurge::Record(text.into())
-}
+/// What is heard where all is to be dropped.
+const ALL: &[u8] = b"";
 
 async fn followers(server: &Server) -> [Follower; 4] {
     let followers = replicas::<4>(server).map(Follower::new);
@@ -95,7 +94,7 @@ async fn followers(server: &Server) -> [Follower; 4] {
         follower.generation().await;
         // At its first call a replica drops what it may have stored before.
         let heard = std::mem::take(&mut *follower.heard.lock().unwrap());
-        assert_eq!(heard, [HeardPurge::All]);
+        assert_eq!(heard, [ALL]);
     }
     followers
 }
@@ -109,15 +108,15 @@ async fn all_replicas_apply_a_purge_and_it_says_how_many_have() {
     let (acknowledged, before_the_engine_has_it) = tokio::join!(purge, of_others);
     assert_eq!(before_the_engine_has_it, None);
     assert_eq!((acknowledged.replicas, acknowledged.missing), (4, 0));
-    assert_eq!(followers[0].heard(), [], "its own is applied before");
+    assert!(followers[0].heard().is_empty(), "its own is applied before");
     for follower in &followers[1..] {
-        assert_eq!(follower.heard(), [record("one")]);
+        assert_eq!(follower.heard(), [b"one"]);
     }
     // One is gone: three have applied it.
     followers[3].task.abort();
     let acknowledged = followers[1].purge("two", 3).await;
     assert_eq!((acknowledged.replicas, acknowledged.missing), (3, 1));
-    assert_eq!(followers[0].heard(), [record("two")]);
+    assert_eq!(followers[0].heard(), [b"two"]);
 }
 
 #[tokio::test]
@@ -137,9 +136,9 @@ async fn a_replica_that_was_cut_off_hears_what_it_has_missed_or_drops_all() {
     assert_eq!(last.number, before.number + 1200);
     // One that has missed the last two, and one that the stream cannot bring forward.
     let late = Follower::before(&server, last, 2);
-    assert_eq!(late.hears(2).await, [record("1198"), record("1199")]);
+    assert_eq!(late.hears(2).await, [b"1198", b"1199"]);
     let lost = Follower::before(&server, last, 1200);
-    assert_eq!(lost.hears(1).await, [HeardPurge::All]);
+    assert_eq!(lost.hears(1).await, [ALL]);
     assert_eq!(lost.generation().await, last);
 }
 
@@ -157,18 +156,18 @@ async fn an_emptied_engine_costs_caches_only_where_a_purge_may_be_missed() {
         assert_eq!(follower.generation().await.number, before.number);
     }
     for follower in &followers[1..] {
-        assert_eq!(follower.heard(), [record("one")], "nothing is dropped");
+        assert_eq!(follower.heard(), [b"one"], "nothing is dropped");
     }
     // One that knows a later generation of the life before: all drop all.
     let ahead = Follower::before(&server, before, -1);
-    assert_eq!(ahead.hears(1).await, [HeardPurge::All]);
+    assert_eq!(ahead.hears(1).await, [ALL]);
     for (nth, follower) in followers.iter().enumerate() {
         let heard = follower.hears([1, 2, 2, 2][nth]).await;
-        assert_eq!(heard.last(), Some(&HeardPurge::All));
+        assert_eq!(heard.last(), Some(&ALL.to_vec()));
     }
     // One that knows an earlier one drops its own.
     let now = followers[0].generation().await;
     let behind = Follower::before(&server, before, 1);
-    assert_eq!(behind.hears(1).await, [HeardPurge::All]);
+    assert_eq!(behind.hears(1).await, [ALL]);
     assert_eq!(followers[0].generation().await, now);
 }

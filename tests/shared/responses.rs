@@ -45,7 +45,7 @@ async fn one_replica_fetches_and_the_others_wait_for_its_response() {
     let fill = lead(&one).await;
     let waiting = others.clone();
     let waiting = waiting.map(|replica| tokio::spawn(async move { finds(&replica).await }));
-    let has_waited = |replica: &Arc<Shared>| replica.snapshot().responses.waited > 0;
+    let has_waited = |replica: &Arc<Shared>| replica.snapshot()["responses"]["waited"] != 0;
     while !others.iter().all(has_waited) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -71,7 +71,7 @@ async fn a_response_of_another_generation_or_tip_is_fetched_anew() {
         assert!(matches!(found, LookUp::Lead(_)), "{life} {number}");
         drop(found);
         // The lock is given back.
-        while server.call::<u64>(&["EXISTS", "test:fill:route /a\u{fffd}"]) != 0 {}
+        while server.call::<u64>(&["EXISTS", "ordgate:fill:route /a\u{fffd}"]) != 0 {}
         while !finds(&replica).await {}
     }
     put("before").await;
