@@ -21,7 +21,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 use flags::{AdminFlags, PurgeFlags, SandboxFlags, ServeFlags};
 use ordgate::client_tokens::file::{TokenName, line, new_token};
-use ordgate::config::{self, Overrides};
+use ordgate::config;
 use ordgate::log_writer::{self, Destination};
 use ordgate::{build, openapi};
 
@@ -209,7 +209,7 @@ fn print_token(name: &TokenName) -> Result<ExitCode> {
 }
 
 fn print_openapi(path: Option<PathBuf>) -> Result<ExitCode> {
-    let (config, _) = environment::load(path.as_deref(), Overrides::default())?;
+    let (config, _) = environment::load(path.as_deref(), String::new())?;
     let document = openapi::document(&config.routes, config.tokens.required);
     print(&format!("{document:#}\n"))
 }

@@ -29,12 +29,11 @@ use toml::de::{DeTable, Deserializer};
 
 use crate::admin::host;
 use crate::identify::TrustedProxies;
-use crate::limit::{self, MAX_RATE};
+use crate::limit;
 use crate::listener::{self, ListenerSettings};
 use crate::route::RouteTable;
-use crate::shared::EngineUrl;
 use crate::{client_tokens, respond, shared, state, telemetry, upstream};
-use merge::{has_value, located, merged};
+use merge::{located, merged};
 
 /// The proxy.toml that the repository ships.
 pub const SHIPPED: &str = include_str!("../proxy.toml");
@@ -114,24 +113,6 @@ pub struct Config {
     pub lowered: Option<String>,
     /// Whether the environment names a collector, to which traces are exported.
     pub names_collector: bool,
-    /// Whether the file sets a limit on clients; the built-in one counts as setting none.
-    pub sets_limit: bool,
-}
-
-/// What flags and environment variables say in place of the file.
-#[derive(Clone, Debug, Default)]
-pub struct Overrides {
-    /// Lines of a proxy.toml.
-    text: String,
-    /// The engine that replicas share. Its URL has a password, so it is in no proxy.toml.
-    pub engine: Option<EngineUrl>,
-}
-
-impl Overrides {
-    /// Sets a key, such as `server.listen`.
-    pub fn set(&mut self, key: &str, value: impl Into<toml::Value>) {
-        self.text.push_str(&format!("{key} = {}\n", value.into()));
-    }
 }
 
 impl Config {
@@ -149,32 +130,24 @@ impl Config {
     /// What is wrong with the file: the first problem of its syntax and types, or all of what
     /// makes no sense together.
     pub fn parse(name: &str, text: &str) -> Result<Self, Vec<String>> {
-        Self::parse_with(name, text, &Overrides::default())
+        Self::parse_with(name, text, "")
     }
 
-    /// Reads a file's text as [`parse`](Self::parse) does, with values that take precedence.
+    /// Reads a file's text as [`parse`](Self::parse) does. The lines of `overrides`, such as
+    /// `server.workers = 2`, take precedence over it.
     ///
     /// # Errors
     /// What is wrong with the file.
-    pub fn parse_with(name: &str, text: &str, overrides: &Overrides) -> Result<Self, Vec<String>> {
+    pub fn parse_with(name: &str, text: &str, overrides: &str) -> Result<Self, Vec<String>> {
         let problem = |error| vec![located(name, text, &error)];
         let table = DeTable::parse(text).map_err(problem)?.into_inner();
-        let is_own = name != SHIPPED_NAME;
-        let sets_limit = is_own && table.get("limit").is_some_and(has_value);
-        let above = DeTable::parse(&overrides.text).map_err(problem)?;
-        let merged = Spanned::new(0..text.len(), merged(above.into_inner(), table));
+        let above = DeTable::parse(overrides).map_err(problem)?.into_inner();
+        let merged = Spanned::new(0..text.len(), merged(above, table));
         let mut file = File::deserialize(Deserializer::from(merged)).map_err(problem)?;
         if file.server.listen.is_empty() && file.listener.is_empty() {
             file.server.listen.push(server::PUBLIC.into());
         }
         let mut problems = Vec::new();
-        match (&mut file.shared, &overrides.engine) {
-            (Some(shared), engine) => shared.engine.clone_from(engine),
-            (None, Some(_)) => problems.push(
-                "shared.replicas is missing: the most replicas that run at the same time; set it, or ORDGATE_SHARED_REPLICAS".to_owned(),
-            ),
-            (None, None) => {}
-        }
         let assigned = assign::assign(&file, &mut problems);
         let listeners = server::listeners(&file, &mut problems);
         check(&file, &assigned.upstreams, &mut problems);
@@ -183,12 +156,11 @@ impl Config {
             return Err(named.collect());
         }
         let clients = &file.clients;
-        let networks = clients.trusted_proxies.iter();
         Ok(Self {
             listeners,
             connections: file.server.connections(&file.limit),
             trust: TrustedProxies {
-                networks: networks.map(|network| network.0).collect(),
+                networks: clients.trusted_proxies.clone(),
                 write_forwarded: clients.proxy_field == server::ProxyField::Forwarded,
             },
             tokens: client_tokens::Settings {
@@ -205,7 +177,6 @@ impl Config {
             routes: assigned.routes,
             lowered: None,
             names_collector: false,
-            sets_limit,
             file,
         })
     }
@@ -232,50 +203,44 @@ impl Config {
         is_exported.then_some(self.file.telemetry.sample)
     }
 
-    /// Lifts the limits on clients' requests, for load tests of a sandbox: if the file sets none, and
-    /// only this machine can reach the listeners. A unix socket and a trusted proxy may pass on the
-    /// requests of others, so there must be neither.
+    /// Lifts the limits on clients, for load tests of a sandbox: if the file has the usual ones,
+    /// and only this machine can reach the listeners. A unix socket and a trusted proxy may pass
+    /// on the requests of others, so there must be neither.
     pub fn lift_limits(&mut self) {
         let is_local = |one: &ListenerSettings| one.address.is_loopback() && !one.proxy_protocol;
-        let has_proxies = !self.trust.networks.is_empty();
-        if self.sets_limit || has_proxies || !self.listeners.iter().all(is_local) {
-            return;
-        }
         let limit = &mut self.file.limit;
-        (limit.requests_per_minute, limit.burst) = (MAX_RATE, MAX_RATE);
-        limit.misses_per_minute = 0;
-    }
-
-    /// Whether the limits on clients are lifted.
-    pub fn has_lifted_limits(&self) -> bool {
-        self.file.limit.requests_per_minute == MAX_RATE && !self.sets_limit
+        if *limit == limit::Settings::default()
+            && self.trust.networks.is_empty()
+            && self.listeners.iter().all(is_local)
+        {
+            limit.enabled = false;
+            self.connections = self.file.server.connections(limit);
+        }
     }
 
     /// Makes a sandbox the upstream in place of all others, if one is given.
     pub fn use_sandbox(&mut self, sandbox: Option<&SandboxUpstream>) {
+        let Some((url, content)) = sandbox else {
+            return;
+        };
         for settings in &mut self.upstreams {
-            if let Some((url, content)) = sandbox {
-                settings.urls = vec![url.clone()];
-                settings.content = Some(content.clone());
-            }
+            settings.urls = vec![url.clone()];
+            settings.content = Some(content.clone());
         }
     }
 }
 
 /// Says what makes no sense together, or what only looks like a value.
 fn check(file: &File, upstreams: &[upstream::Settings], problems: &mut Vec<String>) {
-    let mut refuse = |is_wrong: bool, why: String| {
-        if is_wrong {
-            problems.push(why);
-        }
-    };
     let clients = &file.clients;
     refuse(
+        problems,
         clients.require_token && clients.token_file.is_none(),
-        "clients.require_token is true; it takes a clients.token_file with the tokens".to_owned(),
+        "clients.require_token is true; it takes a clients.token_file with the tokens",
     );
     for one in file.listener.iter().filter(|one| one.proxy_protocol) {
         refuse(
+            problems,
             clients.trusted_proxies.is_empty(),
             format!(
                 "the listener on {} has proxy_protocol = true, and clients.trusted_proxies is empty: nobody may connect to it; list the proxies",
@@ -285,16 +250,19 @@ fn check(file: &File, upstreams: &[upstream::Settings], problems: &mut Vec<Strin
     }
     let level = &file.log.level;
     refuse(
+        problems,
         !telemetry::is_filter(level),
         format!("log.level is {level:?}; allowed is {}", telemetry::FILTER),
     );
     let sample = file.telemetry.sample;
     refuse(
+        problems,
         !(0.0..=1.0).contains(&sample),
         format!("telemetry.sample is {sample}; allowed is a number from 0 to 1"),
     );
     for name in &file.admin.hosts {
         refuse(
+            problems,
             !host::is_name(name),
             format!(
                 "admin.hosts has {name:?}; allowed is a host name without a port, such as \"ordgate.internal\""
@@ -305,35 +273,41 @@ fn check(file: &File, upstreams: &[upstream::Settings], problems: &mut Vec<Strin
         let path = &tip.path;
         let is_plain = path.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
         refuse(
+            problems,
             !path.starts_with('/') || !is_plain,
             format!(
                 "chain.tip.{name}.path is {path:?}; allowed is a path on the upstream, such as \"/runes/v1/\""
             ),
         );
     }
-    if let Some(shared) = &file.shared {
-        let replicas = shared.replicas;
-        for (key, limit) in upstreams.iter().flat_map(limits) {
+    let Some(replicas) = file.shared.as_ref().map(|shared| shared.replicas.get()) else {
+        return;
+    };
+    for upstream in upstreams {
+        // As though there were keys.
+        let limits = upstream.limits(true);
+        for (key, limit) in [
+            ("requests_per_minute", limits.per_minute),
+            ("requests_per_second", limits.per_second),
+        ] {
+            let limit = limit.unwrap_or(u32::MAX);
             refuse(
-                limit < replicas.get(),
+                problems,
+                limit < replicas,
                 format!(
-                    "shared.replicas is {replicas}, and {key} is {limit}: each replica's part would be 0 requests: lower shared.replicas, or raise that limit"
+                    "shared.replicas is {replicas}, and {} is {limit}: each replica's part would be 0 requests: lower shared.replicas, or raise that limit",
+                    upstream.key(key)
                 ),
             );
         }
     }
 }
 
-/// The limits of an upstream's API keys, by the names of their keys.
-fn limits(upstream: &upstream::Settings) -> Vec<(String, u32)> {
-    // As though there were keys.
-    let limits = upstream.limits(true);
-    let limits = [
-        ("requests_per_minute", limits.per_minute),
-        ("requests_per_second", limits.per_second),
-    ];
-    let limit = |(key, limit): (&str, Option<u32>)| Some((upstream.key(key), limit?));
-    limits.into_iter().filter_map(limit).collect()
+/// Adds a problem, where something is wrong.
+fn refuse(problems: &mut Vec<String>, is_wrong: bool, why: impl Into<String>) {
+    if is_wrong {
+        problems.push(why.into());
+    }
 }
 
 /// A sandbox: its URL, and what all its answers follow from.

@@ -24,7 +24,6 @@ use serde::{Deserialize, Serialize};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
 use crate::sync::lock;
-use crate::units::Size;
 use crate::wire::unindexed;
 
 /// The largest rate and burst: larger ones count as this, since they may exceed governor's 64
@@ -59,12 +58,6 @@ pub struct Settings {
     /// The TLS handshakes per second of one client. Further connections are closed. Trusted
     /// proxies may do any number.
     pub(crate) tls_handshakes_per_second: NonZeroU32,
-    /// The most that one client may hold of `server.max_unsent_bytes`, beside its largest
-    /// answer.
-    ///
-    /// Beyond this, ordgate closes its connections, the longest waiting first. Trusted proxies may hold any amount.
-    #[serde(with = "Size::<65_536>")]
-    pub(crate) unsent_bytes: u64,
 }
 
 impl Default for Settings {
@@ -77,7 +70,6 @@ impl Default for Settings {
             misses_per_minute: 1200,
             connections: number(512),
             tls_handshakes_per_second: number(10),
-            unsent_bytes: 32 << 20,
         }
     }
 }

@@ -191,11 +191,19 @@ impl Texts {
         T: FromStr<Err: Display>,
         D: Deserializer<'de>,
     {
+        Self::read(from, str::parse)
+    }
+
+    /// Reads each by a function.
+    pub(crate) fn read<'de, T, E: Display, D: Deserializer<'de>>(
+        from: D,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Result<Vec<T>, D::Error> {
         let texts = match <Self as Deserialize>::deserialize(from)? {
             Self::One(text) => vec![text],
             Self::Many(texts) => texts,
         };
-        let each = texts.iter().map(|text| text.parse());
+        let each = texts.iter().map(|text| parse(text));
         each.map(|read| read.map_err(de::Error::custom)).collect()
     }
 }

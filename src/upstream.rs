@@ -156,7 +156,8 @@ impl Upstream {
         // The content of a `ca_file` may have changed.
         let connects_alike = |before: &&Self| {
             let has_file = [&settings, &before.settings].map(|of| of.ca_file.is_some());
-            has_file == [false; 2] && settings.connect_timeout == before.settings.connect_timeout
+            has_file == [false; 2]
+                && settings.connect_timeout() == before.settings.connect_timeout()
         };
         let pool = match before.filter(connects_alike) {
             Some(before) => before.pool.clone(),

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use ordgate::admin::client::{self, CallError, Wanted};
-use ordgate::config::{Config, Overrides};
+use ordgate::config::Config;
 use tokio::runtime::{Builder, Runtime};
 
 use super::environment::{admin_secret, load};
@@ -75,7 +75,7 @@ pub(super) fn purge(flags: PurgeFlags) -> Result<ExitCode> {
 }
 
 fn configuration(flags: &AdminFlags) -> Result<Config> {
-    let loaded = load(flags.config.as_deref(), Overrides::default());
+    let loaded = load(flags.config.as_deref(), String::new());
     let (config, _) = loaded.context("the admin address or its token is not known")?;
     Ok(config)
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use ordgate::admin::Token;
 use ordgate::client_tokens::TokenFile;
-use ordgate::config::{self, Config, Overrides};
+use ordgate::config::{self, Config};
 use ordgate::regular_file;
 use ordgate::secrets::{self, Secret};
 use ordgate::serve::LoadedConfig;
@@ -32,21 +32,21 @@ pub(super) fn loaded(
     flags: &ServeFlags,
     sockets_are_loopback: bool,
 ) -> Result<(LoadedConfig, String)> {
-    let mut overrides = Overrides::default();
+    let mut overrides = String::new();
     if !flags.listen.is_empty() {
         let listen = flags.listen.iter().map(ToString::to_string);
-        overrides.set("server.listen", listen.collect::<Vec<_>>());
+        set(&mut overrides, "server.listen", listen.collect::<Vec<_>>());
     }
     if let Some(admin) = flags.admin {
-        overrides.set("admin.listen", admin.to_string());
+        set(&mut overrides, "admin.listen", admin.to_string());
     }
     if !flags.sandbox {
         for (name, urls) in upstream_urls(&flags.upstream)? {
-            let table = match name {
-                upstream::DEFAULT => "upstream".to_owned(),
-                name => format!("upstreams.{name}"),
+            let key = match name {
+                upstream::DEFAULT => "upstream.url".to_owned(),
+                name => format!("upstreams.{name}.url"),
             };
-            overrides.set(&format!("{table}.url"), urls);
+            set(&mut overrides, &key, urls);
         }
     }
     let (mut config, name) = load(flags.config.as_deref(), overrides)?;
@@ -76,6 +76,11 @@ pub(super) fn loaded(
     Ok((loaded, name))
 }
 
+/// Adds the line of a key.
+fn set(lines: &mut String, key: &str, value: impl Into<toml::Value>) {
+    lines.push_str(&format!("{key} = {}\n", value.into()));
+}
+
 /// Whether the environment names a collector of traces, by OpenTelemetry's variables.
 fn names_collector() -> bool {
     let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
@@ -90,9 +95,9 @@ fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|text| !text.trim().is_empty())
 }
 
-/// Reads the file of a path, or the built-in configuration. Also returns its name.
-pub(super) fn load(path: Option<&Path>, mut overrides: Overrides) -> Result<(Config, String)> {
-    const KEY: &str = "shared.url_file";
+/// Reads the file of a path, or the built-in configuration; the lines of `overrides` take
+/// precedence. Also returns its name.
+pub(super) fn load(path: Option<&Path>, mut overrides: String) -> Result<(Config, String)> {
     let (name, text) = match path {
         None => (config::SHIPPED_NAME.to_owned(), config::SHIPPED.to_owned()),
         Some(path) => {
@@ -110,30 +115,27 @@ pub(super) fn load(path: Option<&Path>, mut overrides: Overrides) -> Result<(Con
         let count = count.with_context(|| {
             format!("ORDGATE_SHARED_REPLICAS is {text:?}; allowed is a whole number of at least 1")
         })?;
-        overrides.set("shared.replicas", i64::from(count.get()));
+        set(&mut overrides, "shared.replicas", i64::from(count.get()));
     }
     if let Some(text) = variable("ORDGATE_LOG") {
         if !telemetry::is_filter(&text) {
             bail!("ORDGATE_LOG is {text:?}; allowed is {}", telemetry::FILTER);
         }
-        overrides.set("log.level", text);
+        set(&mut overrides, "log.level", text);
     }
-    overrides.engine = engine("", None)?;
     let config = Config::parse_with(&name, &text, &overrides);
     let mut config = config.map_err(|problems| anyhow!(problems.join("\n")))?;
-    if let Some(shared) = &mut config.file.shared {
-        shared.engine = engine(KEY, shared.url_file.as_deref())?;
+    let shared = config.file.shared.as_mut();
+    let file = shared
+        .as_ref()
+        .and_then(|shared| shared.url_file.as_deref());
+    // No error has a part of the URL.
+    if let Some((url, source)) = secret("ORDGATE_SHARED_URL", "shared.url_file", file)? {
+        let engine = EngineUrl::parse(url.trim()).map_err(|why| anyhow!("{source}: {why}"))?;
+        let shared = shared.context("shared.replicas is missing: the most replicas that run at the same time; set it, or ORDGATE_SHARED_REPLICAS")?;
+        shared.engine = Some(engine);
     }
     Ok((config, name))
-}
-
-/// The engine that replicas share. No error has a part of its URL.
-fn engine(key: &str, file: Option<&Path>) -> Result<Option<EngineUrl>> {
-    let url = secret("ORDGATE_SHARED_URL", key, file)?;
-    let parsed = url.map(|(url, source)| {
-        EngineUrl::parse(url.trim()).map_err(|problem| anyhow!("{source}: {problem}"))
-    });
-    parsed.transpose()
 }
 
 /// Reads an address and a port; as the admin listener's, also as a URL.

@@ -33,7 +33,7 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
     let are_loopback = sockets.are_loopback();
     let (loaded, config_name) = environment::loaded(&flags, are_loopback)?;
     telemetry::begin(&loaded.config.file.log)?;
-    let lifted = loaded.config.has_lifted_limits();
+    let is_limited = loaded.config.file.limit.enabled;
     let sandbox = flags.sandbox();
     let examples = sandbox.as_ref().map(Sandbox::examples);
     let server = Server::start(Options {
@@ -80,7 +80,7 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
         ready.push_str(&format!(
             "A sandbox is its upstream, on {url}; control: {CONTROL_ROUTES}. "
         ));
-        if lifted {
+        if !is_limited {
             ready.push_str("Clients are not limited. ");
         }
         ready.push_str("Try:\n");

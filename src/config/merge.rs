@@ -98,11 +98,6 @@ fn as_table_mut<'v, 'a>(value: &'v mut Spanned<DeValue<'a>>) -> Option<&'v mut D
     None
 }
 
-/// Whether a value is anything but empty tables.
-pub(super) fn has_value(value: &Spanned<DeValue<'_>>) -> bool {
-    as_table(value).is_none_or(|table| table.values().any(has_value))
-}
-
 /// An error of the file's syntax or types, with line and column (in characters, from 1) and
 /// the key that it is about. Not the text of the line, which may have a secret.
 pub(super) fn located(name: &str, text: &str, error: &toml::de::Error) -> String {

@@ -10,6 +10,7 @@ use serde::de;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::parameter::ParameterTable;
+use super::refuse;
 use crate::cache::policy::{Mode, Policy};
 use crate::chain::TipSource;
 use crate::openapi;
@@ -56,6 +57,10 @@ pub struct RouteEntry {
     #[serde(default)]
     headers: PassedFields,
     /// The form of answers, for /openapi.json.
+    ///
+    /// Where two routes with "rune-activity", pages = true, and the same tip and upstream have
+    /// the activity of transactions and of blocks, a transaction that is whole in stored
+    /// windows of its block is answered from them.
     #[serde(default)]
     response: ResponseSchema,
     /// Whether answers are pages by the query parameters `limit` and `offset`, cut from stored
@@ -67,10 +72,6 @@ pub struct RouteEntry {
     /// less, most pages cost two requests, and the log says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     upstream_page: Option<NonZeroU32>,
-    /// The name of the route with the activity of blocks. A transaction that is whole in stored
-    /// windows of that route is answered from them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) derived_from: Option<String>,
     /// The parameters of the path, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     params: BTreeMap<String, ParameterTable>,
@@ -85,21 +86,19 @@ pub struct RouteEntry {
 }
 
 /// Which header fields pass.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(
-    untagged,
+    rename_all = "lowercase",
     expecting = "allowed is \"typed\", \"all\" or a list of field names"
 )]
+#[schemars(inline)]
 enum PassedFields {
-    Mode(HeaderMode),
+    #[default]
+    Typed,
+    All,
     /// The client's fields that go to the upstream.
+    #[serde(untagged)]
     Listed(Vec<String>),
-}
-
-impl Default for PassedFields {
-    fn default() -> Self {
-        Self::Mode(HeaderMode::default())
-    }
 }
 
 /// A method that a route answers.
@@ -177,7 +176,7 @@ impl Query {
 }
 
 impl RouteEntry {
-    /// The route, without its upstream and the route that it is derived from.
+    /// The route, without its upstream.
     ///
     /// # Errors
     /// Everything that is wrong with it.
@@ -206,13 +205,13 @@ impl RouteEntry {
         let names: Vec<&str> = params.iter().map(|param| &*param.name).collect();
         let path = PathTemplate::new(template, &names)
             .map_err(|why| vec![format!("the path {template:?}: {why}")])?;
-        let window = self.upstream_page.unwrap_or(UPSTREAM_PAGE);
         let methods = match self.methods.contains(&Verb::Any) {
             true => Methods::Any,
             false => Methods::Listed(self.methods.iter().map(Verb::method).collect()),
         };
         let (headers, passed) = match &self.headers {
-            PassedFields::Mode(mode) => (*mode, None),
+            PassedFields::Typed => (HeaderMode::Typed, None),
+            PassedFields::All => (HeaderMode::All, None),
             PassedFields::Listed(names) => {
                 let names = names.iter().map(|name| {
                     HeaderName::try_from(name).map_err(|_not_one| {
@@ -232,7 +231,9 @@ impl RouteEntry {
                 ..self.cache.clone()
             },
             chain: ChainRules {
-                window: self.pages.then_some(window),
+                window: self
+                    .pages
+                    .then(|| self.upstream_page.unwrap_or(UPSTREAM_PAGE)),
                 segments: ChainSegments::of(&params, &path),
                 derived_from: None,
             },
@@ -253,86 +254,74 @@ impl RouteEntry {
 
     /// Says which keys do not go together.
     fn check(&self, query: &[route::Parameter], problems: &mut Vec<String>) {
-        let mut refuse = |is_wrong: bool, why: &str| {
-            if is_wrong {
-                problems.push(why.to_owned());
-            }
-        };
         let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
         let is_name = (1..=64).contains(&self.name.len()) && self.name.bytes().all(is_allowed);
-        refuse(!is_name, "name: allowed are 1 to 64 of a-z, 0-9 and -");
-        let is_open = !matches!(self.headers, PassedFields::Mode(HeaderMode::Typed));
-        let mode = self.cache.mode;
-        refuse(
-            is_open && matches!(mode, Mode::Override | Mode::Chain),
-            "headers = \"all\" goes with cache.mode = \"respect\" or \"off\": the other modes ignore Vary",
-        );
-        refuse(
-            self.methods.contains(&Verb::Any) && !is_open,
-            "methods = [\"*\"] goes with headers = \"all\"",
-        );
-        refuse(
-            self.methods.is_empty(),
-            "methods is empty: no request could be answered",
-        );
-        refuse(
-            self.path == openapi::PATH,
-            "path is /openapi.json, where ordgate describes the routes; a route needs a path of its own",
-        );
+        let is_open = self.headers != PassedFields::Typed;
         let is_number = |name: &str| {
             query.iter().any(|one| {
                 let is_integer = matches!(one.kind, ParameterType::Integer { .. });
                 *one.name == *name && is_integer && one.default.is_some()
             })
         };
-        refuse(
-            self.pages && !(is_number("limit") && is_number("offset") && mode == Mode::Chain),
-            "pages = true needs the query parameters limit and offset, integers with a default, and cache.mode = \"chain\"",
-        );
-        refuse(
-            self.upstream_page.is_some() && !self.pages,
-            "upstream_page goes with pages = true",
-        );
-        self.check_cache(problems);
-    }
-
-    /// Says which keys of its cache do not go together.
-    fn check_cache(&self, problems: &mut Vec<String>) {
-        let mut refuse = |is_wrong: bool, why: &str| {
-            if is_wrong {
-                problems.push(why.to_owned());
-            }
-        };
-        let mode = self.cache.mode;
-        let (is_override, times) = (mode == Mode::Override, &self.cache.times.0);
-        refuse(
-            is_override && times.is_empty(),
-            "cache.times is missing or empty: mode = \"override\" needs a lifetime",
-        );
-        refuse(
-            !is_override && !times.is_empty(),
-            "cache.times goes with mode = \"override\"",
-        );
+        let (mode, times) = (self.cache.mode, &self.cache.times.0);
+        for (is_wrong, why) in [
+            (!is_name, "name: allowed are 1 to 64 of a-z, 0-9 and -"),
+            (
+                is_open && matches!(mode, Mode::Override | Mode::Chain),
+                "headers = \"all\" goes with cache.mode = \"respect\" or \"off\": the other modes ignore Vary",
+            ),
+            (
+                self.methods.contains(&Verb::Any) && !is_open,
+                "methods = [\"*\"] goes with headers = \"all\"",
+            ),
+            (
+                self.methods.is_empty(),
+                "methods is empty: no request could be answered",
+            ),
+            (
+                self.path == openapi::PATH,
+                "path is /openapi.json, where ordgate describes the routes; a route needs a path of its own",
+            ),
+            (
+                self.pages && !(is_number("limit") && is_number("offset") && mode == Mode::Chain),
+                "pages = true needs the query parameters limit and offset, integers with a default, and cache.mode = \"chain\"",
+            ),
+            (
+                self.upstream_page.is_some() && !self.pages,
+                "upstream_page goes with pages = true",
+            ),
+            (
+                mode == Mode::Override && times.is_empty(),
+                "cache.times is missing or empty: mode = \"override\" needs a lifetime",
+            ),
+            (
+                mode != Mode::Override && !times.is_empty(),
+                "cache.times goes with mode = \"override\"",
+            ),
+            (
+                !self.cache.set_cookie.is_usual() && mode != Mode::Respect,
+                "cache.store_set_cookie goes with mode = \"respect\"",
+            ),
+            (
+                self.cache.tip_name.is_some() && mode != Mode::Chain,
+                "cache.tip goes with mode = \"chain\"",
+            ),
+        ] {
+            refuse(problems, is_wrong, why);
+        }
         for key in times.keys() {
             let status = key.parse().ok();
             let is_status = status.is_some_and(|status: StatusCode| {
                 status == StatusCode::OK || status.is_client_error()
             });
             refuse(
+                problems,
                 !is_status && !matches!(&**key, "empty" | "2xx" | "4xx"),
-                &format!(
+                format!(
                     "cache.times.{key}: allowed are a status (200, 400 to 499), a class (2xx, 4xx) and empty"
                 ),
             );
         }
-        refuse(
-            !self.cache.set_cookie.is_usual() && mode != Mode::Respect,
-            "cache.store_set_cookie goes with mode = \"respect\"",
-        );
-        refuse(
-            self.cache.tip_name.is_some() && mode != Mode::Chain,
-            "cache.tip goes with mode = \"chain\"",
-        );
     }
 
     /// The number of its tip: the named one, else the one whose status path is the longest that

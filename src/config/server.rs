@@ -1,18 +1,16 @@
 //! The tables that are used where the process is made: sockets, clients, the cache, what is
 //! kept on disk, traces; and the listeners that follow from them.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU64;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::File;
+use super::{File, refuse};
 use crate::connections::{Bounds, PerClient};
 use crate::listener::{self, ListenAddress, ListenerSettings};
 use crate::units::{Size, Texts, Time};
@@ -51,14 +49,12 @@ pub struct ServerTable {
     ///
     /// A stored response counts once, however many clients it is being sent to. Beyond
     /// this, the client that holds the most loses the connection that has been stalled
-    /// longest.
+    /// longest. One client may hold half of it, beside its largest answer; then it loses its
+    /// connections, the longest waiting first. Trusted proxies may hold any amount.
     #[serde(with = "Size::<1_048_576>")]
     pub max_unsent_bytes: u64,
-    /// The time from the first byte of a request's head to its last. On a slower one, the
-    /// connection is closed.
-    #[serde(with = "Time::<1>")]
-    pub header_timeout: Duration,
-    /// How long a connection may be without a request.
+    /// How long a connection may be without a request. A request's head may take as long, ten
+    /// seconds at most.
     #[serde(with = "Time::<1>")]
     pub idle_timeout: Duration,
     /// How long a client may read nothing of its answer before it is disconnected.
@@ -80,12 +76,14 @@ impl Default for ServerTable {
             drain_delay: seconds(0),
             max_connections: const { NonZeroU64::new(16_384).expect("it is not 0") },
             max_unsent_bytes: 64 << 20,
-            header_timeout: seconds(10),
             idle_timeout: seconds(75),
             write_timeout: seconds(30),
         }
     }
 }
+
+/// The longest time from the first byte of a request's head to its last.
+const HEAD: Duration = Duration::from_secs(10);
 
 impl ServerTable {
     /// The settings of connections, with what each client may hold.
@@ -96,11 +94,11 @@ impl ServerTable {
                 unread: self.max_unsent_bytes,
                 per_client: limit.enabled.then(|| PerClient {
                     connections: limit.connections.get(),
-                    unread: limit.unsent_bytes,
+                    unread: self.max_unsent_bytes / 2,
                 }),
             },
             handshakes: limit.enabled.then_some(limit.tls_handshakes_per_second),
-            header_timeout: self.header_timeout,
+            header_timeout: HEAD.min(self.idle_timeout),
             idle_timeout: self.idle_timeout,
             write_timeout: self.write_timeout,
         }
@@ -148,8 +146,9 @@ impl Default for AdminTable {
 pub struct ClientsTable {
     /// The proxies in front of ordgate, as addresses or networks. Without this, all clients
     /// behind a proxy count as one.
-    #[serde(with = "Texts")]
-    pub(super) trusted_proxies: Vec<Network>,
+    #[serde(deserialize_with = "networks", serialize_with = "Texts::serialize")]
+    #[schemars(with = "Texts")]
+    pub(super) trusted_proxies: Vec<IpNet>,
     /// The field in which these proxies report the client's address. ordgate ignores the
     /// other one, which a client may have sent, and ignores both from anyone else.
     pub(super) proxy_field: ProxyField,
@@ -169,26 +168,15 @@ pub struct ClientsTable {
     pub require_token: bool,
 }
 
-/// A network, or one address.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Network(pub(super) IpNet);
-
-impl FromStr for Network {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
+/// Reads networks, or single addresses.
+fn networks<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
+    Texts::read(from, |text| {
         let address = text.parse::<IpAddr>().map(IpNet::from);
         let network = address.or_else(|_| text.parse::<IpNet>().map(|network| network.trunc()));
-        network.map(Self).map_err(|_neither| {
+        network.map_err(|_neither| {
             format!("{text:?} came; allowed is an address or a network, such as \"10.0.0.0/8\" or \"::1\"")
         })
-    }
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(to)
-    }
+    })
 }
 
 /// The field in which trusted proxies report clients.
@@ -279,37 +267,28 @@ pub(super) fn listeners(file: &File, problems: &mut Vec<String>) -> Vec<Listener
     let plain = file.server.listen.iter().cloned();
     let mut listeners: Vec<_> = plain.map(ListenerSettings::at).collect();
     listeners.extend(file.listener.iter().cloned());
-    let admin = ListenerSettings::at(ListenAddress::Tcp(file.admin.listen));
-    for (at, one) in listeners.iter().enumerate() {
+    let admin = ListenAddress::Tcp(file.admin.listen);
+    let mut names = vec!["public", "admin"];
+    let mut addresses = vec![("admin.listen".to_owned(), &admin)];
+    for one in &listeners {
         if let Some(name) = &one.name {
-            let is_known = |other: &ListenerSettings| other.name.as_ref() == Some(name);
-            if !upstream::is_name(name) || matches!(&**name, "public" | "admin") {
-                problems.push(format!(
-                    "listener.name is {name:?}; allowed are 1 to 32 of a-z, 0-9 and -, but not \"public\" or \"admin\""
-                ));
-            } else if listeners[..at].iter().any(is_known) {
-                problems.push(format!(
-                    "listener.name is {name:?} twice: each needs its own"
-                ));
-            }
+            refuse(
+                problems,
+                !upstream::is_name(name) || names.contains(&&**name),
+                format!(
+                    "listener.name is {name:?}; allowed are 1 to 32 of a-z, 0-9 and -, but not \"public\", \"admin\" or the name of another listener"
+                ),
+            );
+            names.push(name);
         }
-        let address = &one.address;
-        if address.conflicts_with(&admin.address) {
+        let (key, address) = (one.key(), &one.address);
+        let mut known = addresses.iter();
+        if let Some((other, _)) = known.find(|(_, known)| address.conflicts_with(known)) {
             problems.push(format!(
-                "{} is {address}, and admin.listen is {}: each needs a port of its own",
-                one.key(),
-                admin.address
+                "{key} and {other} are both {address}: each needs an address of its own"
             ));
         }
-        let mut before = listeners[..at].iter();
-        if let Some(other) = before.find(|other| other.address.conflicts_with(address)) {
-            problems.push(format!(
-                "{} is {address}, and {} is {}: each needs an address of its own",
-                one.key(),
-                other.key(),
-                other.address
-            ));
-        }
+        addresses.push((key, address));
     }
     listeners
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Config, Overrides, SHIPPED, page, schema};
+use super::{Config, SHIPPED, page, schema};
 use crate::upstream::base_url;
 
 pub(super) fn read(text: &str) -> Config {
@@ -134,8 +134,8 @@ fn problems_say_where_or_which_keys_and_what_is_allowed() {
         ),
         (
             "admin.listen = \"127.0.0.1:8080\"",
-            "p: server.listen or an unnamed [[listener]] is 127.0.0.1:8080, and admin.listen",
-            "a port of its own",
+            "p: server.listen or an unnamed [[listener]] and admin.listen are both 127.0.0.1:8080",
+            "an address of its own",
         ),
         (
             "admin.hosts = [\"a:1\"]",
@@ -244,16 +244,6 @@ fn problems_say_where_or_which_keys_and_what_is_allowed() {
             "ordinals, runes",
         ),
         (
-            &format!("[upstreams.a]\n{BLOCKS}derived_from = \"c\""),
-            "p: route \"b\": derived_from is \"c\"; allowed is the name",
-            "",
-        ),
-        (
-            &format!("{BLOCKS}derived_from = \"b\""),
-            "p: route \"b\": derived_from is \"b\"; allowed is the name",
-            "",
-        ),
-        (
             &format!(
                 "[upstreams.a]\n[chain.tip.runes]\nupstream = \"default\"\n{BLOCKS}upstream = \"a\""
             ),
@@ -331,19 +321,6 @@ fn the_builtin_routes_are_there_unless_they_are_left_out() {
     }
 }
 
-/// Only what has a value counts.
-#[test]
-fn a_file_sets_limits_or_not() {
-    for (text, limit) in [
-        ("", false),
-        ("[limit]\n[server]", false),
-        ("limit.burst = 3", true),
-        ("cache.max_bytes = \"1MiB\"", false),
-    ] {
-        assert_eq!(read(text).sets_limit, limit, "{text}");
-    }
-}
-
 #[test]
 fn a_named_upstream_takes_what_it_does_not_set() {
     let text = "[upstream]\nurl = \"http://127.0.0.1:1\"\napi_keys_file = \"keys\"\nrequests_per_second = 9\ntimeout = \"70s\"\nsilence_timeout = \"2s\"\n[upstreams.runes]\nmax_in_flight = 3\nsilence_timeout = \"3s\"\n[upstreams.ordinals]\nurl = \"http://127.0.0.1:2\"\napi_keys_file = \"others\"\nrequests_per_minute = \"unlimited\"\n";
@@ -363,15 +340,11 @@ fn a_named_upstream_takes_what_it_does_not_set() {
     assert_eq!(runes.limits(true).per_second, Some(9));
     assert_eq!(ordinals.limits(true).per_second, None);
     // What the command line says goes before, and is taken over as well.
-    let overrides = |urls: &[(&str, u16)]| {
-        let mut overrides = Overrides::default();
-        for (key, port) in urls {
-            overrides.set(key, format!("http://127.0.0.1:{port}"));
-        }
-        overrides
-    };
     let urls = |text: &str, of: &[(&str, u16)]| {
-        let config = Config::parse_with("p", text, &overrides(of)).unwrap();
+        let lines = of
+            .iter()
+            .map(|(key, port)| format!("{key} = \"http://127.0.0.1:{port}\"\n"));
+        let config = Config::parse_with("p", text, &lines.collect::<String>()).unwrap();
         let each = config.upstreams.iter();
         each.map(|one| (one.name.to_string(), one.urls[0].port_u16().unwrap()))
             .collect::<Vec<_>>()
@@ -439,22 +412,31 @@ fn routes_and_tips_find_their_upstream() {
     }
 }
 
+/// Of one tip and upstream, where both have pages of rune activity.
 #[test]
-fn a_transaction_is_derived_from_blocks_of_one_tip_and_upstream() {
-    let blocks = format!("{BLOCKS}{PAGES}");
-    let txs = |keys: &str| {
+fn a_transaction_is_derived_from_its_block() {
+    let shape = "response = \"rune-activity\"\n";
+    let transactions = |keys: &str| {
         format!(
-            "[upstreams.a]\n{blocks}[[route]]\nname = \"t\"\npath = \"/runes/v1/t/{{x}}\"\nparams.x.type = \"hex64\"\nderived_from = \"b\"\ncache.mode = \"chain\"\n{PAGES}{keys}"
+            "builtin_routes = false\n[upstreams.a]\n{BLOCKS}{PAGES}{shape}[[route]]\nname = \"t\"\npath = \"/runes/v1/t/{{x}}\"\nparams.x.type = \"hex64\"\ncache.mode = \"chain\"\n{keys}"
         )
     };
-    let config = read(&txs(""));
-    assert_eq!(config.routes.routes()[4].chain.derived_from, Some(3));
-    let apart = txs("upstream = \"a\"\n[chain.tip.runes]\nupstream = \"default\"");
-    assert!(
-        problems(&apart)
+    let apart =
+        format!("{PAGES}{shape}upstream = \"a\"\ncache.tip = \"a\"\n[chain.tip.a]\npath = \"/\"");
+    for (keys, expected) in [
+        (&*format!("{PAGES}{shape}"), Some(0)),
+        (PAGES, None),
+        (shape, None),
+        (&apart, None),
+    ] {
+        let config = read(&transactions(keys));
+        let found = config
+            .routes
+            .routes()
             .iter()
-            .any(|why| why.contains("the same upstream"))
-    );
+            .map(|route| route.chain.derived_from);
+        assert_eq!(found.collect::<Vec<_>>(), [None, expected], "{keys}");
+    }
 }
 
 #[test]

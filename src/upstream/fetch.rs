@@ -131,7 +131,7 @@ impl UpstreamClient for Upstream {
     }
 
     fn max_wait(&self) -> Duration {
-        let connect = self.settings.connect_timeout;
+        let connect = self.settings.connect_timeout();
         self.settings.queue_timeout + connect + self.settings.timeout
     }
 }

@@ -91,7 +91,7 @@ impl ConnectionPool {
         http.enforce_http(false);
         http.set_nodelay(true);
         // It is divided among the addresses of a name. `connect` limits the whole.
-        http.set_connect_timeout(Some(settings.connect_timeout));
+        http.set_connect_timeout(Some(settings.connect_timeout()));
         // So a machine that is gone is noticed before responses time out.
         http.set_keepalive(Some(KEEPALIVE_AFTER));
         http.set_keepalive_interval(Some(KEEPALIVE_EACH));
@@ -102,7 +102,7 @@ impl ConnectionPool {
         http.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
         Ok(Arc::new(Self {
             connector: HttpsConnector::from((http, settings_of_tls)),
-            connect_timeout: settings.connect_timeout,
+            connect_timeout: settings.connect_timeout(),
             idle: Mutex::default(),
         }))
     }

@@ -119,10 +119,8 @@ pub struct Settings {
     /// revalidations. A request that is sent again does not wait once more.
     #[serde(with = "Time::<1>")]
     pub queue_timeout: Duration,
-    /// How long connecting may take, with TLS.
-    #[serde(with = "Time::<1>")]
-    pub connect_timeout: Duration,
-    /// How long the first byte of an answer may take; `timeout` bounds it, too.
+    /// How long the first byte of an answer may take; `timeout` bounds it, too. Connecting, with
+    /// TLS, may take as long, five seconds at most.
     #[serde(with = "Time::<1>")]
     pub first_byte_timeout: Duration,
     /// How long the body of an answer may be silent while ordgate waits for it.
@@ -174,7 +172,6 @@ impl Default for Settings {
             requests_per_second: None,
             max_in_flight: const { NonZeroU32::new(32).expect("it is not 0") },
             queue_timeout: seconds(2),
-            connect_timeout: seconds(5),
             first_byte_timeout: seconds(60),
             silence_timeout: seconds(10),
             timeout: seconds(90),
@@ -258,7 +255,15 @@ pub enum SetupError {
     Rustls(#[from] rustls::Error),
 }
 
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(5);
+
 impl Settings {
+    /// How long connecting may take, with TLS.
+    pub(super) fn connect_timeout(&self) -> Duration {
+        CONNECT.min(self.first_byte_timeout)
+    }
+
     /// The full name of one of its keys in proxy.toml.
     pub fn key(&self, key: &str) -> String {
         format!("{}.{key}", self.table())
@@ -343,9 +348,7 @@ fn is_exposed(url: &Uri) -> bool {
 
 /// Reads the URLs of an upstream in proxy.toml.
 fn base_urls<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Uri>, D::Error> {
-    let texts: Vec<String> = Texts::deserialize(from)?;
-    let urls = texts.iter().map(|text| base_url(text));
-    urls.map(|url| url.map_err(de::Error::custom)).collect()
+    Texts::read(from, base_url)
 }
 
 /// Reads an upstream's base URL.

@@ -54,7 +54,6 @@ const CONFIG: &str = r#"
     [upstream]
     requests_per_minute = 1200
     requests_per_second = 60
-    connect_timeout = "300ms"
     first_byte_timeout = "300ms"
     timeout = "1s"
     queue_timeout = "300ms"

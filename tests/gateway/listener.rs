@@ -28,7 +28,7 @@ async fn pipelined_requests_are_answered_in_their_order() {
 #[tokio::test]
 async fn a_head_that_is_too_slow_ends_its_connection() {
     let upstream = Upstream::start();
-    let gateway = Gateway::with(&upstream, "server.header_timeout = \"60ms\"");
+    let gateway = Gateway::with(&upstream, "server.idle_timeout = \"60ms\"");
     // One that stalls, and one that never stops to send a little more.
     let mut stalled = gateway.client().await;
     stalled.send(format!("GET {TOKEN} HTTP/1.1\r\nhos")).await;
@@ -61,10 +61,7 @@ async fn idle_connections_are_closed() {
 #[tokio::test]
 async fn a_connection_that_waits_for_an_answer_is_not_idle() {
     let upstream = Upstream::start();
-    let gateway = Gateway::with(
-        &upstream,
-        "server.idle_timeout = \"250ms\"\nserver.header_timeout = \"250ms\"",
-    );
+    let gateway = Gateway::with(&upstream, "server.idle_timeout = \"250ms\"");
     let gate = Gate::new();
     upstream.once(TOKEN, Reply::json("{}").behind(&gate));
     let mut waiting = gateway.start_get(TOKEN).await;

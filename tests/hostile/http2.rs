@@ -153,10 +153,7 @@ async fn a_window_that_is_not_opened_ends_the_connection_whatever_else_comes() {
 #[tokio::test]
 async fn a_connection_without_a_whole_request_is_idle() {
     let upstream = Upstream::start();
-    let gateway = Gateway::with(
-        &upstream,
-        "server.idle_timeout = \"100ms\"\nserver.header_timeout = \"100ms\"",
-    );
+    let gateway = Gateway::with(&upstream, "server.idle_timeout = \"100ms\"");
     let part = block(&get(TOKEN));
     let begin = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
     let mut clients = Vec::new();
@@ -206,7 +203,7 @@ async fn responses_that_are_not_read_count_by_stream() {
             Reply::raw(head).endless(format!("4000\r\n{}\r\n", "x".repeat(0x4000)))
         }
     });
-    let bounds = "limit.unsent_bytes = \"4MiB\"\ncache.max_bytes = \"64MiB\"";
+    let bounds = "server.max_unsent_bytes = \"8MiB\"\ncache.max_bytes = \"64MiB\"";
     let gateway = respect::plain(&upstream).config(bounds).start();
     for nth in 0..8 {
         assert_eq!(gateway.get(&format!("/{nth}")).await.status, 200);

@@ -25,7 +25,7 @@ async fn unread_answers_hold_no_more_than_the_bound() {
     for of_one in [true, false] {
         let upstream = Upstream::start();
         large(&upstream);
-        let bounds = "server.max_unsent_bytes = \"8MiB\"\nlimit.unsent_bytes = \"1GiB\"\ncache.max_bytes = \"32MiB\"";
+        let bounds = "server.max_unsent_bytes = \"8MiB\"\nlimit.enabled = false\ncache.max_bytes = \"32MiB\"";
         let gateway = plain(&upstream).config(bounds).start();
         let mut clients = Vec::new();
         for number in 1..=20 {

@@ -16,7 +16,6 @@ use crate::support::{Answer, Gate, Gateway, Reply, Setup, TOKEN, Upstream, token
 
 /// Time-outs that are soon over.
 const TIMES: &str = r#"
-    upstream.connect_timeout = "700ms"
     upstream.first_byte_timeout = "700ms"
     upstream.timeout = "1400ms"
     upstream.silence_timeout = "1s"

@@ -147,7 +147,7 @@ async fn a_server_without_tls_gets_no_request() {
     for (name, answer, status, error) in rows {
         let (address, heard) = no_tls(answer);
         let setup = Setup::at(&format!("https://{address}")).keys(KEY);
-        let times = "upstream.connect_timeout = \"300ms\"\nupstream.retry = false";
+        let times = "upstream.first_byte_timeout = \"300ms\"\nupstream.retry = false";
         let gateway = setup.config(times).start();
         let answer = within(name, gateway.get(TOKEN)).await;
         says(&answer, status, error, name);

@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
-use ordgate::config::{Config, Overrides};
+use ordgate::config::Config;
 use ordgate::shared::EngineUrl;
 use serde::Deserialize;
 use serde_json::Value;
@@ -28,10 +28,11 @@ pub(crate) struct Tip {
 
 /// Reads a configuration, for replicas with this engine if it is not empty.
 pub(super) fn parse(config: &str, engine: &str) -> Result<Config, Vec<String>> {
-    let engine = (!engine.is_empty()).then(|| EngineUrl::parse(engine).unwrap());
-    let mut overrides = Overrides::default();
-    overrides.engine = engine;
-    Config::parse_with("test.toml", config, &overrides)
+    let mut config = Config::parse("test.toml", config)?;
+    if !engine.is_empty() {
+        config.file.shared.as_mut().unwrap().engine = Some(EngineUrl::parse(engine).unwrap());
+    }
+    Ok(config)
 }
 
 impl Setup {
