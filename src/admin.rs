@@ -201,7 +201,7 @@ impl Admin {
 
     /// The public listeners now.
     fn bound(&self, gateway: &Gateway) -> Vec<BoundListener> {
-        (self.listeners)(gateway.clock.wall(gateway.clock.now()))
+        (self.listeners)(gateway.clock.wall_now())
     }
 
     /// Whether a request has the token.

@@ -2,18 +2,14 @@
 //! [`Moment`] on: every rule takes `now` as an argument.
 //!
 //! Time of day, which HTTP dates need, is derived from the same moments
-//! ([`Clock::wall`]). It follows the system's clock ([`Clock::follow_system_clock`]):
-//! forward at once, so that no response seems younger than it is; back by running slower,
-//! so that it never goes back.
-//! Only dates by a server's own clock, such as the reset of a rate limit, are
-//! compared with the system's clock itself ([`Clock::system_time`]).
+//! ([`Clock::wall`]). It follows the system's clock ([`Clock::follow_system_clock`]): where
+//! that is set back, an answer whose age goes by dates is younger by as much.
 
 use std::ops::Add;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use arc_swap::ArcSwap;
 use governor::nanos::Nanos;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -61,7 +57,8 @@ const START: u64 = 3650 * 86_400_000_000_000;
 #[derive(Clone, Debug)]
 pub struct Clock {
     source: Source,
-    wall: Arc<ArcSwap<Correction>>,
+    /// How many nanoseconds since 1970 the time of day is ahead of the moment.
+    lead: Arc<AtomicU64>,
 }
 
 #[derive(Clone, Debug)]
@@ -71,29 +68,6 @@ enum Source {
     Manual(Arc<AtomicU64>),
 }
 
-/// How many nanoseconds the time of day is ahead of the moment: `from` at `since`, then
-/// less by a tenth of what has passed, until it is `to`. While it is ahead of the system's
-/// clock, responses seem older than they are, which only causes more requests.
-#[derive(Debug)]
-struct Correction {
-    from: u64,
-    since: Moment,
-    to: u64,
-}
-
-impl Correction {
-    fn at(&self, moment: Moment) -> u64 {
-        let passed = moment.0.saturating_sub(self.since.0);
-        self.to.max(self.from.saturating_sub(passed / 10))
-    }
-
-    /// The lead of a time of day over a moment.
-    fn lead(time: SystemTime, moment: Moment) -> u64 {
-        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        nanos(since).saturating_sub(moment.0)
-    }
-}
-
 impl Clock {
     /// The system's monotonic clock.
     #[expect(
@@ -101,14 +75,12 @@ impl Clock {
         reason = "only this module reads the system's clock"
     )]
     pub fn machine() -> Self {
-        let (since, start) = (Moment(START), monotonic());
-        let lead = Correction::lead(SystemTime::now(), since);
-        let (from, to) = (lead, lead);
-        let correction = Correction { from, since, to };
-        Self {
-            source: Source::Machine(start),
-            wall: Arc::new(ArcSwap::from_pointee(correction)),
-        }
+        let clock = Self {
+            source: Source::Machine(monotonic()),
+            lead: Arc::default(),
+        };
+        clock.set_wall(SystemTime::now());
+        clock
     }
 
     /// A clock that moves only by [`advance`](Self::advance).
@@ -128,26 +100,15 @@ impl Clock {
         }
     }
 
-    /// The time of day at a moment, for HTTP dates. It never goes back.
+    /// The time of day at a moment.
     pub fn wall(&self, moment: Moment) -> SystemTime {
-        UNIX_EPOCH + Duration::from_nanos(moment.0.saturating_add(self.wall.load().at(moment)))
+        let lead = self.lead.load(Ordering::Relaxed);
+        UNIX_EPOCH + Duration::from_nanos(moment.0.saturating_add(lead))
     }
 
-    /// The time of day by the system's clock, which may go back. For a server's
-    /// date that means a time from now on: during a gradual correction,
-    /// [`wall`](Self::wall) would make a minute look like an hour.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "only this module reads the system's clock"
-    )]
-    pub fn system_time(&self) -> SystemTime {
-        match &self.source {
-            Source::Machine(_) => SystemTime::now(),
-            Source::Manual(_) => {
-                let lead = self.wall.load().to;
-                UNIX_EPOCH + Duration::from_nanos(self.now().0.saturating_add(lead))
-            }
-        }
+    /// The time of day.
+    pub fn wall_now(&self) -> SystemTime {
+        self.wall(self.now())
     }
 
     /// The time since the machine was started, suspended time included. It can be
@@ -177,10 +138,9 @@ impl Clock {
 
     /// Corrects [`wall`](Self::wall) by this time.
     pub fn set_wall(&self, time: SystemTime) {
-        let since = self.now();
-        let from = self.wall.load().at(since);
-        let to = Correction::lead(time, since);
-        self.wall.store(Arc::new(Correction { from, since, to }));
+        let since = nanos(time.duration_since(UNIX_EPOCH).unwrap_or_default());
+        let lead = since.saturating_sub(self.now().0);
+        self.lead.store(lead, Ordering::Relaxed);
     }
 
     /// Moves a manual clock forward. Has no effect on the system's clock.
@@ -227,44 +187,14 @@ mod tests {
         assert_eq!(before.since(clock.now()), Duration::ZERO);
     }
 
-    /// Sets the time of day by so many seconds, then returns the correction in
-    /// seconds after each step. Asserts that the time never goes back.
-    fn after_a_step(set_by: i64, steps: usize, step: Duration) -> Vec<i64> {
-        let clock = Clock::manual();
-        let began = clock.wall(clock.now());
-        let mut last = began;
-        let seconds = Duration::from_secs(set_by.unsigned_abs());
-        let mut real = match set_by > 0 {
-            true => last + seconds,
-            false => last - seconds,
-        };
-        let mut found = Vec::new();
-        for number in 1..=steps {
-            clock.set_wall(real);
-            assert_eq!(clock.system_time(), real);
-            clock.advance(step);
-            real += step;
-            let wall = clock.wall(clock.now());
-            let went = wall.duration_since(last).expect("the wall goes back");
-            assert!(went >= step * 9 / 10, "{went:?} in {step:?}");
-            last = wall;
-            let uncorrected = began + step * number as u32;
-            found.push(match wall.duration_since(uncorrected) {
-                Ok(ahead) => ahead.as_secs().cast_signed(),
-                Err(behind) => -behind.duration().as_secs().cast_signed(),
-            });
-        }
-        found
-    }
-
     #[test]
-    fn the_time_of_day_is_corrected_and_never_goes_back() {
-        let five = Duration::from_secs(5);
-        assert_eq!(after_a_step(3600, 2, five), [3600, 3600], "ahead");
-        assert_eq!(after_a_step(-1, 3, five), [0, -1, -1], "back");
-        let minute = Duration::from_secs(60);
-        assert_eq!(after_a_step(-60, 11, minute)[..3], [-6, -12, -18]);
-        assert_eq!(after_a_step(-60, 11, minute)[9..], [-60, -60]);
-        assert_eq!(after_a_step(0, 2, five), [0, 0]);
+    fn the_time_of_day_follows_the_systems_clock_both_ways() {
+        let (clock, hour) = (Clock::manual(), Duration::from_secs(3600));
+        let (now, began) = (clock.now(), clock.wall_now());
+        for time in [began + hour, began - hour] {
+            clock.set_wall(time);
+            assert_eq!(clock.wall_now(), time);
+            assert_eq!(clock.wall(now + hour), time + hour);
+        }
     }
 }

@@ -105,7 +105,7 @@ impl Server {
             admin_token,
         } = options.loaded;
         (config.warnings(&keys).iter()).for_each(|warning| tracing::warn!("{warning}"));
-        let (tls, now) = (Tls::default(), clock.wall(clock.now()));
+        let (tls, now) = (Tls::default(), clock.wall_now());
         let names = config.listeners.iter().map(|one| one.name.as_deref());
         let mut passed = options.sockets.assign(&names.collect::<Vec<_>>())?;
         let passed_admin = passed.pop().flatten();
@@ -275,7 +275,7 @@ impl Server {
     /// All public listeners, with their settings and certificates.
     pub fn bound_listeners(&self) -> Vec<BoundListener> {
         let clock = &self.first.clock;
-        self.listeners.bound(clock.wall(clock.now()))
+        self.listeners.bound(clock.wall_now())
     }
 
     /// The first base URL of the first upstream: that of the sandbox, if there is one.
@@ -354,7 +354,7 @@ impl Server {
 /// The first reason, as the start would report it.
 pub fn check(loaded: &LoadedConfig, has_sandbox: bool, clock: &Clock) -> Result<(), StartError> {
     let config = &loaded.config;
-    let now = clock.wall(clock.now());
+    let now = clock.wall_now();
     let tls = config.listeners.iter().filter_map(|one| one.tls.as_ref());
     let problems = tls.flat_map(|tls| tls::check(tls, now));
     let problems: Vec<_> = problems.collect();

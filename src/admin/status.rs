@@ -161,7 +161,7 @@ fn client_tokens(gateway: &Gateway) -> Value {
     if !tokens.is_enabled {
         return Value::Null;
     }
-    let now = gateway.clock.system_time();
+    let now = gateway.clock.wall_now();
     let all = gateway.limit().map(|limit| limit.requests.shape());
     let rows = tokens.busiest().into_iter();
     let rows = rows.map(|([limited, admitted], client)| {

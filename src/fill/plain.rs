@@ -112,7 +112,7 @@ impl Fetch {
     /// `failed` is the route's `stale_if_error` where the origin has failed.
     pub(super) fn reuse(&self, stored: &StoredResponse, failed: Option<Duration>) -> Option<Reuse> {
         let directives = Directives::of_request(&self.request.fields);
-        let now = self.fill.clock.wall(self.fill.clock.now());
+        let now = self.fill.clock.wall_now();
         may_reuse(&directives, &stored.origin()?.reuse, now, failed).ok()
     }
 

@@ -58,10 +58,8 @@ impl ClientPolicy {
         clock: &Clock,
     ) -> IdentifiedClient {
         let mut credentials = Credentials::Absent;
-        // By the system's clock itself: after the machine was suspended, the time of responses
-        // stays behind for a while.
         if self.tokens.is_enabled
-            && let Some(found) = self.tokens.take(fields, || clock.system_time())
+            && let Some(found) = self.tokens.take(fields, || clock.wall_now())
         {
             credentials = match found {
                 Ok((at, client)) if is_for_origin(client, fields) => {

@@ -44,7 +44,7 @@ pub(super) async fn run(
             gateway.clock.follow_system_clock();
             gateway.maintain();
             if reads_certificates {
-                let now = gateway.clock.wall(gateway.clock.now());
+                let now = gateway.clock.wall_now();
                 listeners.reread_certificates(now);
             }
         }

@@ -92,7 +92,7 @@ impl Reloader {
         let mut notes = self.needs_restart(&config);
         notes.extend(config.warnings(&keys));
         let before = self.current.load_full();
-        let now = before.clock.wall(before.clock.now());
+        let now = before.clock.wall_now();
         let protocols = self.listeners.load(&config.listeners, now);
         let protocols = protocols.map_err(StartError::lines)?;
         let made = build(config.clone(), &keys, &self.process, Some(&before), None);

@@ -175,7 +175,7 @@ impl Answers {
     /// The response that is stored under a key, if it is found within 100 ms.
     pub async fn look_up(&self, key: RowKey) -> Option<Value> {
         let handle = self.0.as_deref()?;
-        let now = handle.clock.wall(handle.clock.now());
+        let now = handle.clock.wall_now();
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let found = handle.read(LOOK_UP, move |table| table.look_up(&key, now));

@@ -324,7 +324,7 @@ impl Upstream {
                 .any(|condition| to.fields.contains_key(condition));
         let is_read = to.is_typed && !is_validated;
         if is_read {
-            answer::check_head(status, response.headers(), self.clock.system_time())?;
+            answer::check_head(status, response.headers(), self.clock.wall_now())?;
         }
         // No upgrade was requested.
         if status == StatusCode::SWITCHING_PROTOCOLS {

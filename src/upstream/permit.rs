@@ -239,7 +239,7 @@ impl Permit {
     fn apply(&self, status: StatusCode, fields: &HeaderMap) {
         let asked = &self.asked;
         let (key, host, now) = asked.key_at();
-        let wall = asked.upstream.clock.system_time();
+        let wall = asked.upstream.clock.wall_now();
         if status == StatusCode::TOO_MANY_REQUESTS {
             let pause = reported::wait_after_429(fields, wall);
             key.state().cool_down(host, now + pause);

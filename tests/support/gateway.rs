@@ -367,7 +367,7 @@ impl Gateway {
 
     /// The time of day, by the gateway's clock.
     pub(crate) fn wall(&self) -> std::time::SystemTime {
-        self.clock.wall(self.clock.now())
+        self.clock.wall_now()
     }
 
     /// Sets the time of day of the gateway's clock, as an operator may.

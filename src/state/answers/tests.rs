@@ -26,7 +26,7 @@ fn opened() -> (Place, Answers) {
 
 impl Place {
     fn now(&self) -> u64 {
-        let wall = self.clock.wall(self.clock.now());
+        let wall = self.clock.wall_now();
         wall.duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
     }
 
