@@ -137,7 +137,7 @@ impl Reading {
         for (_, upstream) in gateway.upstreams.iter() {
             let counters = &upstream.counters;
             counts[SENT] += counters.all_sent();
-            counts[OVER_BUDGET] += counters.results("over_budget");
+            counts[OVER_BUDGET] += counters.results.get("over_budget");
             let keys = upstream.key_snapshots().into_iter();
             let keys = keys.filter_map(|key| Some((key.remaining? as f64, key.per_minute?.into())));
             budgets.extend(keys.reduce(|(left, all), (of_left, of_all): (f64, f64)| {

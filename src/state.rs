@@ -19,6 +19,7 @@ mod database;
 mod spent;
 pub mod value;
 
+use std::fmt::Display;
 use std::fs::{self, DirBuilder, File, Metadata, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -107,7 +108,7 @@ fn lock(path: &Path, patience: Duration) -> Result<Arc<File>, StateError> {
             Ok(()) => return Ok(Arc::new(directory)),
             Err(TryLockError::Error(error)) => return Err(access(path, error)),
             Err(TryLockError::WouldBlock) if left.is_zero() => {
-                return Err(StateError::InUse { path: path.into() });
+                return Err(in_use(path));
             }
             Err(TryLockError::WouldBlock) => {
                 thread::sleep(ATTEMPT_EVERY.min(left));
@@ -119,11 +120,8 @@ fn lock(path: &Path, patience: Duration) -> Result<Arc<File>, StateError> {
 
 /// Refuses what is of another kind than it should be, or not only this user's.
 fn check(path: &Path, found: &Metadata, is_directory: bool, user: u32) -> Result<(), StateError> {
-    let refused = |why: String| {
-        let path = path.into();
-        Err(StateError::Refused { path, why })
-    };
     let shown = path.display();
+    let refused = |why: String| Err(StateError(format!("{shown} {why}")));
     let (is_right, kind) = match is_directory {
         true => (found.is_dir(), "directory"),
         false => (found.is_file(), "file"),
@@ -150,50 +148,23 @@ fn check(path: &Path, found: &Metadata, is_directory: bool, user: u32) -> Result
 
 /// Why the state directory cannot be used, or a purge could not be made durable.
 #[derive(Debug, thiserror::Error)]
-pub enum StateError {
-    /// The directory, or a file in it, is not what it should be.
-    #[error("{} {why}", path.display())]
-    Refused {
-        /// Its path.
-        path: PathBuf,
-        /// What it is, and what is allowed.
-        why: String,
-    },
-    /// It cannot be read or written.
-    #[error(
-        "{} cannot be used: {error}; allowed is a directory on a disk with free space, in which ordgate can read and write files", path.display()
-    )]
-    Access {
-        /// The directory, or the file in it.
-        path: PathBuf,
-        /// Why.
-        error: String,
-    },
-    /// Another process uses it.
-    #[error(
-        "{} is in use by another process; allowed is one process for each directory: stop the other one, or set another state.path", path.display()
-    )]
-    InUse {
-        /// The directory, or the file in it that is locked.
-        path: PathBuf,
-    },
-    /// A purge is not on disk: what was purged may come back after a restart.
-    #[error(
-        "the purge is not on disk: {error}; stop ordgate and delete {}", path.display()
-    )]
-    Purge {
-        /// The database.
-        path: PathBuf,
-        /// Why.
-        error: String,
-    },
+#[error("{0}")]
+pub struct StateError(String);
+
+/// The directory, or a file in it, cannot be read or written.
+fn access(path: &Path, error: impl Display) -> StateError {
+    StateError(format!(
+        "{} cannot be used: {error}; allowed is a directory on a disk with free space, in which ordgate can read and write files",
+        path.display()
+    ))
 }
 
-fn access(path: &Path, error: impl ToString) -> StateError {
-    StateError::Access {
-        path: path.into(),
-        error: error.to_string(),
-    }
+/// The directory, or a file in it, is locked.
+fn in_use(path: &Path) -> StateError {
+    StateError(format!(
+        "{} is in use by another process; allowed is one process for each directory: stop the other one, or set another state.path",
+        path.display()
+    ))
 }
 
 #[cfg(test)]

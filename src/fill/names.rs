@@ -102,22 +102,21 @@ impl StoredNames {
     /// A purge by names. One that cannot be said by them purges more.
     pub(super) fn rows(&self, purge: &Purge) -> Vec<PurgeRows> {
         let route = |number: &u16| Some(self.routes.get(number)?[0].to_string());
+        let whole = |route, target: &str| PurgeRows::Targets {
+            route,
+            range: target.to_owned()..=target.to_owned(),
+        };
         let rows = match purge {
             Purge::All | Purge::Text(_) => None,
             Purge::Route(of) | Purge::Segment { route: of, .. } => {
-                route(of).map(|route| vec![PurgeRows::Route(route)])
+                route(of).map(|route| vec![PurgeRows::below(route, String::new())])
             }
-            Purge::Target { route: of, target } => route(of).map(|route| {
-                let target = target.to_string();
-                vec![PurgeRows::Target { route, target }]
-            }),
+            Purge::Target { route: of, target } => {
+                route(of).map(|route| vec![whole(route, target)])
+            }
             Purge::Path { route: of, path } => route(of).map(|route| {
-                let whole = PurgeRows::Target {
-                    route: route.clone(),
-                    target: path.to_string(),
-                };
-                let prefix = format!("{path}?");
-                vec![whole, PurgeRows::Prefix { route, prefix }]
+                let below = PurgeRows::below(route.clone(), format!("{path}?"));
+                vec![whole(route, path), below]
             }),
             Purge::Heights { tip, from, to } => {
                 let (tip, from, to) = (tip.and_then(|tip| self.tip(tip)).cloned(), *from, *to);
@@ -209,21 +208,21 @@ mod tests {
             at: 2,
             value: "ordi".into(),
         };
-        assert_eq!(rows(segment), [PurgeRows::Route("tokens".into())]);
+        assert_eq!(
+            rows(segment),
+            [PurgeRows::below("tokens".into(), String::new())]
+        );
         let path = Purge::Path {
             route: 3,
             path: "/a".into(),
         };
         let route = || "blocks".to_owned();
         let both = [
-            PurgeRows::Target {
+            PurgeRows::Targets {
                 route: route(),
-                target: "/a".into(),
+                range: "/a".into()..="/a".into(),
             },
-            PurgeRows::Prefix {
-                route: route(),
-                prefix: "/a?".into(),
-            },
+            PurgeRows::below(route(), "/a?".into()),
         ];
         assert_eq!(rows(path), both);
     }

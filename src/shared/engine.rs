@@ -12,7 +12,6 @@
 mod breaker;
 mod url;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -54,22 +53,6 @@ pub(super) struct EngineSnapshot {
     round_trip: f64,
     /// Why the last call that failed did so.
     last_error: Option<String>,
-}
-
-/// How often each outcome came of calls, for `/status` and metrics.
-#[derive(Serialize)]
-pub(super) struct Outcomes(Mutex<BTreeMap<&'static str, u64>>);
-
-impl Outcomes {
-    pub(super) fn of<const N: usize>(outcomes: [&'static str; N]) -> Self {
-        Self(Mutex::new(outcomes.map(|outcome| (outcome, 0)).into()))
-    }
-
-    pub(super) fn count(&self, outcome: &str) {
-        if let Some(count) = lock(&self.0).get_mut(outcome) {
-            *count += 1;
-        }
-    }
 }
 
 impl Engine {

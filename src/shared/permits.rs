@@ -19,9 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::engine::{Engine, Outcomes, Script};
+use super::engine::{Engine, Script};
 #[cfg(test)]
 use crate::clock::Clock;
+use crate::sync::Outcomes;
 
 pub(super) const TAKE: &str = include_str!("scripts/take.lua");
 pub(super) const GIVE_BACK: &str = include_str!("scripts/give_back.lua");
@@ -257,9 +258,9 @@ impl PoolPermit {
     }
 
     /// Reads how many were given back without use.
-    pub(crate) fn unused(&self) -> impl Fn() -> serde_json::Value + use<> {
+    pub(crate) fn unused(&self) -> impl Fn() -> u64 + use<> {
         let permits = self.permits.clone();
-        move || serde_json::json!(permits.outcomes)["unused"].clone()
+        move || permits.outcomes.get("unused")
     }
 }
 

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{Engine, Outcomes, Script};
+use super::engine::{Engine, Script};
 use super::purges::Generation;
+use crate::sync::Outcomes;
 
 const FILL: &str = include_str!("scripts/fill.lua");
 const SETTLE: &str = include_str!("scripts/settle.lua");

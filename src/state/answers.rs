@@ -7,8 +7,10 @@
 
 mod table;
 
+use std::fmt::Display;
 use std::fs::File;
-use std::path::PathBuf;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
@@ -65,21 +67,12 @@ pub struct Row {
 pub enum PurgeRows {
     /// Everything, known blocks too.
     All,
-    /// All responses of the route of this name.
-    Route(String),
-    /// One target of a route.
-    Target {
+    /// The responses of a route whose targets lie in a range.
+    Targets {
         /// The name of the route.
         route: String,
-        /// The canonical target, query included.
-        target: String,
-    },
-    /// All targets of a route that begin so.
-    Prefix {
-        /// The name of the route.
-        route: String,
-        /// Their beginning.
-        prefix: String,
+        /// The lowest canonical target, query included, and the highest.
+        range: RangeInclusive<String>,
     },
     /// Responses that name a block between two heights, both included, and these blocks.
     Heights {
@@ -90,6 +83,16 @@ pub enum PurgeRows {
         /// The highest height.
         to: u32,
     },
+}
+
+impl PurgeRows {
+    /// The responses of a route whose targets begin so.
+    pub fn below(route: String, prefix: String) -> Self {
+        // No target, which is ASCII, is above this and begins so.
+        let end = format!("{prefix}\u{10ffff}");
+        let range = prefix..=end;
+        Self::Targets { route, range }
+    }
 }
 
 /// The hash of a block at a height.
@@ -230,10 +233,9 @@ impl Answers {
             match timeout(PURGE, done).await {
                 Ok(Ok(result)) => result,
                 Ok(Err(_)) | Err(_) => {
-                    let error = "a purge was not done within ten seconds".to_owned();
-                    fault(&handle.shown, &error);
-                    let path = handle.path.clone();
-                    Err(StateError::Purge { path, error })
+                    let error = "a purge was not done within ten seconds";
+                    fault(&handle.shown, error);
+                    Err(not_purged(&handle.path, error))
                 }
             }
         }
@@ -342,6 +344,14 @@ impl Handle {
     }
 }
 
+/// What was purged may come back after a restart.
+fn not_purged(path: &Path, error: impl Display) -> StateError {
+    StateError(format!(
+        "the purge is not on disk: {error}; stop ordgate and delete {}",
+        path.display()
+    ))
+}
+
 /// From now on the database is not used.
 fn fault(shown: &Mutex<AnswersSnapshot>, error: &str) {
     let mut shown = lock(shown);
@@ -400,10 +410,7 @@ impl Worker {
         };
         fault(&self.shown, &error);
         self.table = None;
-        database::remove(&self.path).map_err(|error| StateError::Purge {
-            path: self.path.clone(),
-            error: error.to_string(),
-        })
+        database::remove(&self.path).map_err(|error| not_purged(&self.path, error))
     }
 
     /// Begins the database anew. If it is not used any more, it is only removed.

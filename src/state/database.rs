@@ -67,7 +67,7 @@ pub(super) fn open<T>(
         existing()
     });
     opened.map_err(|error| match error {
-        OpenError::InUse => StateError::InUse { path: path.into() },
+        OpenError::InUse => super::in_use(path),
         OpenError::Unusable(error) => super::access(path, error),
     })
 }

@@ -10,10 +10,10 @@ use super::Upstream;
 use super::queue::{Priority, RequestPriority};
 use crate::identify::Client;
 use crate::meter::LatencyHistogram;
-use crate::sync::lock;
+use crate::sync::{Outcomes, lock};
 
 /// The requests sent to an upstream, and their outcomes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Counters {
     /// By route and by what they are sent for.
     sent: Mutex<BTreeMap<(Arc<str>, &'static str), u64>>,
@@ -22,23 +22,31 @@ pub struct Counters {
     /// The outcomes of requests: `answered`; `failed`, without a successful retry; the reason
     /// why one was not sent; `unretried`, because there were too many retries; and changes of
     /// the endpoint in use (`switches`).
-    results: Mutex<BTreeMap<&'static str, u64>>,
+    pub(crate) results: Outcomes,
 }
 
 /// The most clients that are listed, by their use of the budget.
 const HEAVIEST: usize = 10;
-/// The results that are counted.
-const RESULTS: [&str; 7] = [
-    "answered",
-    "failed",
-    "over_budget",
-    "no_slot",
-    "breaker_open",
-    "unretried",
-    "switches",
-];
 /// The name of the route of requests that have none.
 const NO_ROUTE: &str = "none";
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            sent: Mutex::default(),
+            routes: Mutex::default(),
+            results: Outcomes::of([
+                "answered",
+                "failed",
+                "over_budget",
+                "no_slot",
+                "breaker_open",
+                "unretried",
+                "switches",
+            ]),
+        }
+    }
+}
 
 impl Counters {
     /// Sets the names of the routes with these numbers.
@@ -58,16 +66,6 @@ impl Counters {
         *lock(&self.sent)
             .entry((route, request.purpose))
             .or_default() += 1;
-    }
-
-    /// Counts a result.
-    pub(super) fn count(&self, result: &'static str) {
-        *lock(&self.results).entry(result).or_default() += 1;
-    }
-
-    /// How many requests had this result.
-    pub(crate) fn results(&self, result: &str) -> u64 {
-        lock(&self.results).get(result).copied().unwrap_or(0)
     }
 
     /// The requests sent since the start, by route and by what they were sent for.
@@ -95,7 +93,6 @@ impl Upstream {
             endpoint.snapshot(at == selected, condition, lag)
         });
         let slots = self.slots();
-        let results = RESULTS.map(|result| (result.to_owned(), counters.results(result).into()));
         json!({
             "name": self.name(),
             "url": self.endpoints[selected].name,
@@ -108,7 +105,7 @@ impl Upstream {
             "queue": self.queue.len(),
             "sent": counters.all_sent(),
             "sent_for": counters.sent_for(),
-            "results": Value::Object(results.into_iter().collect()),
+            "results": counters.results,
             "heaviest_clients": self.queue.busiest_clients(HEAVIEST, label),
             "keys": self.key_snapshots(),
         })

@@ -112,7 +112,7 @@ impl Upstream {
                 cause,
                 "requests go to another endpoint from now on"
             );
-            self.counters.count("switches");
+            self.counters.results.count("switches");
             self.doubted.send_replace(());
         }
         to

@@ -164,7 +164,7 @@ impl Upstream {
             let attempt = upstream.attempt(outgoing, permit, &span);
             let mut failure = match timeout_at(deadline, attempt).await {
                 Ok(Ok(Some(received))) => {
-                    upstream.counters.count("answered");
+                    upstream.counters.results.count("answered");
                     return Ok(received);
                 }
                 Ok(Ok(None)) => continue,
@@ -182,7 +182,7 @@ impl Upstream {
                 false => None,
             };
             let Some(next) = next else {
-                upstream.counters.count("failed");
+                upstream.counters.results.count("failed");
                 return Err(failure);
             };
             at = next;
@@ -199,7 +199,7 @@ impl Upstream {
     ) -> Result<Permit, Failure> {
         let _step = StepTimer::begin(UpstreamStep::Queue, &self.clock);
         let permitted = self.acquire(priority, at, until).await;
-        permitted.inspect_err(|failure| self.counters.count(failure.reason.name()))
+        permitted.inspect_err(|failure| self.counters.results.count(failure.reason.name()))
     }
 
     /// Where a request that has failed is sent again, if it is: another endpoint, or `None` for
@@ -229,7 +229,7 @@ impl Upstream {
                     return None;
                 }
                 if !lock(&self.retries).withdraw() {
-                    self.counters.count("unretried");
+                    self.counters.results.count("unretried");
                     return None;
                 }
                 sleep(pause).await;

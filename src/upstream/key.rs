@@ -19,6 +19,7 @@
 //! Where a key goes to several hosts, one that does not answer leaves a quarter of what
 //! may be in flight for the others.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -60,7 +61,7 @@ pub(super) struct KeyState {
     /// The limits of the pool, and until when it has nothing.
     pool: Limits,
     pub(super) pool_spent_until: Moment,
-    hosts: Vec<KeyAtHost>,
+    hosts: BTreeMap<Host, KeyAtHost>,
     has_several_hosts: bool,
 }
 
@@ -74,8 +75,8 @@ pub(super) struct KeyUse {
 }
 
 /// A key's state at one host.
+#[derive(Default)]
 struct KeyAtHost {
-    host: Host,
     in_flight: usize,
     rest: Option<Rest>,
 }
@@ -123,7 +124,7 @@ impl ProviderKey {
                 floor: has_engine.then(Budget::new),
                 pool: Limits::default(),
                 pool_spent_until: Moment::default(),
-                hosts: Vec::new(),
+                hosts: BTreeMap::new(),
                 has_several_hosts: false,
             }),
             checks: tokio::sync::Mutex::default(),
@@ -149,7 +150,7 @@ impl ProviderKey {
         state.has_several_hosts = how.hosts.iter().any(|host| *host != how.hosts[0]);
         state
             .hosts
-            .retain(|at| at.matters(now) || how.hosts.contains(&at.host));
+            .retain(|host, at| at.matters(now) || how.hosts.contains(host));
     }
 
     /// The pool that replicas share, its keys in the engine, and its limits.
@@ -259,25 +260,16 @@ impl KeyState {
         let Some(most) = least.filter(|_| self.has_several_hosts) else {
             return false;
         };
-        let known = self.hosts.iter().find(|at| at.host == *host);
+        let known = self.hosts.get(host);
         known.is_some_and(|at| at.in_flight >= (most as usize * 3 / 4).max(1))
     }
 
     fn rest(&self, host: &Host) -> Option<Rest> {
-        self.hosts.iter().find(|at| at.host == *host)?.rest
+        self.hosts.get(host)?.rest
     }
 
     fn at(&mut self, host: &Host) -> &mut KeyAtHost {
-        let known = self.hosts.iter().position(|at| at.host == *host);
-        let at = known.unwrap_or_else(|| {
-            self.hosts.push(KeyAtHost {
-                host: host.clone(),
-                in_flight: 0,
-                rest: None,
-            });
-            self.hosts.len() - 1
-        });
-        &mut self.hosts[at]
+        self.hosts.entry(host.clone()).or_default()
     }
 
     /// How long a host does not accept the key, whatever is left of its budget.
@@ -313,8 +305,7 @@ impl KeyState {
 
     /// Its state at these hosts, under this name.
     pub(super) fn snapshot(&mut self, name: &str, hosts: &[Host], now: Moment) -> KeySnapshot {
-        let at_hosts = self.hosts.iter().filter(|at| hosts.contains(&at.host));
-        let rests = at_hosts.filter_map(|at| at.rest);
+        let rests = hosts.iter().filter_map(|host| self.rest(host));
         let worst = rests.max_by_key(|rest| (rest.refused.is_some(), rest.until));
         let unusable = worst.map_or(Duration::ZERO, |rest| rest.until.since(now));
         let paused = self.budget.wait(now, false).unwrap_or_default();
@@ -335,7 +326,7 @@ impl KeyState {
 
     /// Whether something of the key counts still.
     pub(super) fn matters(&self, now: Moment) -> bool {
-        let mut hosts = self.hosts.iter();
+        let mut hosts = self.hosts.values();
         self.budget.minute.is_in_use(now) || hosts.any(|at| at.matters(now))
     }
 }

@@ -177,11 +177,10 @@ fn bounded(seconds: u64) -> Duration {
     Duration::from_secs(seconds).clamp(MIN_WAIT, MAX_WAIT)
 }
 
-/// The numbers of a field: of all its lines, and members of lists, without parameters.
+/// The numbers that are lines of a field.
 fn numbers(fields: &HeaderMap, name: &'static str) -> impl Iterator<Item = u64> {
     let lines = fields.get_all(name).iter();
-    let members = lines.flat_map(|line| line.to_str().unwrap_or("").split(','));
-    members.filter_map(|member| number(member.split(';').next().unwrap_or("")))
+    lines.filter_map(|line| number(line.to_str().ok()?))
 }
 
 /// A decimal integer, saturating.

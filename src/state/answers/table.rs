@@ -147,15 +147,9 @@ impl AnswersTable {
         for rows in rows {
             match rows {
                 PurgeRows::All => {}
-                PurgeRows::Route(route) => self.delete("route = ?1", &[route])?,
-                PurgeRows::Target { route, target } => {
-                    self.delete("route = ?1 AND target = ?2", &[route, target])?;
-                }
-                PurgeRows::Prefix { route, prefix } => {
-                    // No target, which is ASCII, is above this and begins so.
-                    let end = format!("{prefix}\u{10ffff}");
-                    let range = "route = ?1 AND target BETWEEN ?2 AND ?3";
-                    self.delete(range, &[route, prefix, &end])?;
+                PurgeRows::Targets { route, range } => {
+                    let within = "route = ?1 AND target BETWEEN ?2 AND ?3";
+                    self.delete(within, &[route, range.start(), range.end()])?;
                 }
                 PurgeRows::Heights { tip, from, to } => {
                     let tip = tip.as_deref();

@@ -65,6 +65,10 @@ fn random_row(place: &Place, n: u32, length: usize) -> Row {
     row
 }
 
+fn route(name: &str) -> PurgeRows {
+    PurgeRows::below(name.to_owned(), String::new())
+}
+
 fn heights(tip: Option<&str>, from: u32, to: u32) -> PurgeRows {
     let tip = tip.map(Into::into);
     PurgeRows::Heights { tip, from, to }
@@ -131,15 +135,11 @@ async fn what_is_of_no_use_is_not_found() {
 async fn a_purge_removes_what_it_names() {
     const ALL: [&str; 4] = ["/a/1", "/a/1?x=2", "/a/2", "/b"];
     const WHOLE: &str = "/a/1 /a/1?x=2 /a/2 /b";
-    let route = |route: &str| PurgeRows::Route(route.to_owned());
-    let target = |route: &str| PurgeRows::Target {
+    let target = |route: &str| PurgeRows::Targets {
         route: route.to_owned(),
-        target: "/a/1".to_owned(),
+        range: "/a/1".to_owned()..="/a/1".to_owned(),
     };
-    let prefix = |route: &str| PurgeRows::Prefix {
-        route: route.to_owned(),
-        prefix: "/a/1".to_owned(),
-    };
+    let prefix = |route: &str| PurgeRows::below(route.to_owned(), "/a/1".to_owned());
     let two = vec![heights(None, 0, 1), heights(None, 4, 4)];
     for (rows, left) in [
         (vec![], WHOLE),
@@ -209,7 +209,7 @@ async fn a_purge_overtakes_what_is_to_be_stored() {
         answers.put(Row { purge, ..row });
     };
     put("/before", 3);
-    let purge = answers.purge(vec![PurgeRows::Route("tx".to_owned())], 4);
+    let purge = answers.purge(vec![route("tx")], 4);
     put("/late", 3);
     put("/after", 4);
     purge.await.unwrap();
@@ -347,7 +347,7 @@ async fn where_a_row_cannot_be_deleted_the_file_is_removed() {
             fs::rename(&path, place.path().join("moved")).unwrap();
             fs::create_dir_all(path.join("x")).unwrap();
         }
-        let route = || vec![PurgeRows::Route("blocks".to_owned())];
+        let route = || vec![route("blocks")];
         let purged = answers.purge(route(), 1).await;
         assert_eq!(purged.is_ok(), can_remove, "{purged:?}");
         assert_eq!(path.exists(), !can_remove);

@@ -64,7 +64,7 @@ fn which_limits_are_reported() {
         ),
         // Without an end.
         ("ratelimit-remaining: 9", &[]),
-        ("ratelimit-remaining: 0;w=21600", &[(0, 1)]),
+        ("ratelimit-remaining: 0", &[(0, 1)]),
         // A quota that is spent.
         (
             "ratelimit-remaining: 0 | ratelimit-reset: 90000",
@@ -78,7 +78,7 @@ fn which_limits_are_reported() {
             &[(u64::MAX, 30)],
         ),
         (
-            "ratelimit-remaining: 9, 3 | ratelimit-reset: 5, 7",
+            "ratelimit-remaining: 9 | ratelimit-remaining: 3 | ratelimit-reset: 5 | ratelimit-reset: 7",
             &[(3, 7)],
         ),
         (

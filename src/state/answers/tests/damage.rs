@@ -20,7 +20,7 @@ async fn stored() -> Place {
     for target in ["/purged/1", KEPT[0], "/purged/2", KEPT[1]] {
         put(target, 0);
     }
-    let purge = vec![PurgeRows::Route("purged".to_owned())];
+    let purge = vec![route("purged")];
     answers.purge(purge, 1).await.unwrap();
     put(KEPT[2], 1);
     assert_eq!(found(&answers, &[KEPT[2]]).await, KEPT[2]);
