@@ -82,7 +82,7 @@ impl Default for FinalitySettings {
 }
 
 /// Freshness lifetime of what is not final while no tip is known.
-pub(super) const WITHOUT_TIP: Duration = Duration::from_secs(1);
+const WITHOUT_TIP: Duration = Duration::from_secs(1);
 
 /// The relation of a stored response to the chain.
 #[derive(Clone, Copy, Debug)]
@@ -106,9 +106,8 @@ pub(crate) struct View {
     pub(crate) epoch: Epoch,
     /// When the epoch began.
     pub(crate) began: Moment,
-    /// When the epochs before it ceased to keep answers fresh, the last one first: earlier, if
-    /// the tip was lost.
-    pub(crate) ended: [Moment; 8],
+    /// When the one before it ceased to keep answers fresh: earlier, if the tip was lost.
+    pub(crate) ended: Moment,
     /// Recent responses that name a higher block are stale: the tip, or a lower one that it
     /// had and that is not checked yet.
     pub(crate) lowest_tip: Option<u32>,
@@ -165,47 +164,35 @@ impl View {
         }
     }
 
-    /// Whether a stored response with this lifetime is fresh, and its age: the time since it was
-    /// received, or since the last status that left it fresh. What is of an epoch that ended
-    /// longer ago than is known counts as stale since it was received.
+    /// Whether a stored response with this lifetime is fresh. One of an epoch before the last
+    /// counts as stale since it was received.
     pub(super) fn freshness(
         &self,
         stamp: &ChainStamp,
         (received, lifetime): (Moment, Duration),
         finality: &FinalitySettings,
         now: Moment,
-    ) -> (Freshness, Duration) {
-        let (until, mut age) = (received + lifetime, now.since(received));
+    ) -> Freshness {
+        let until = received + lifetime;
         let until = match stamp.class {
-            Class::Final => return (Freshness::until(until, now), age),
-            Class::Absent | Class::Live if stamp.epoch != self.epoch => {
-                let ago = self.epoch.wrapping_sub(stamp.epoch + 1);
-                let ended = usize::try_from(ago)
-                    .ok()
-                    .and_then(|ago| self.ended.get(ago));
-                until.min(ended.copied().unwrap_or(received))
-            }
+            Class::Final => return Freshness::until(until, now),
+            Class::Recent => until.min(self.recent_until(stamp)),
+            Class::Absent | Class::Live if stamp.epoch + 1 == self.epoch => until.min(self.ended),
+            Class::Absent | Class::Live if stamp.epoch != self.epoch => received,
             Class::Live if !stamp.is_settled => until.min(self.began + finality.live_ttl),
             Class::Absent | Class::Live => until,
-            Class::Recent => until.min(self.recent_until(stamp)),
         };
         let is_deep = stamp
             .heights
             .is_some_and(|(_, highest)| self.is_final(highest));
         if stamp.class == Class::Recent && is_deep && now < until {
-            return (Freshness::BecameFinal { ttl: FINAL }, age);
+            return Freshness::BecameFinal { ttl: FINAL };
         }
-        let until = until.min(self.known_until().max(received + WITHOUT_TIP));
-        let mut freshness = Freshness::until(until, now);
-        if let Freshness::Fresh { ttl } = &mut freshness
-            && stamp.class != Class::Absent
-        {
-            // A client may rely on it until the status after the next.
-            let confirmed = self.confirmed.max(received);
-            *ttl = (*ttl).min((confirmed + self.interval * 2).since(now));
-            age = now.since(confirmed);
-        }
-        (freshness, age)
+        // A client may rely on it until the status after the next.
+        Freshness::until(
+            until.min(self.known_until().max(received + WITHOUT_TIP)),
+            now,
+        )
     }
 
     /// Until when a recent response stands, as far as is known.
@@ -227,7 +214,7 @@ impl View {
 
 impl Freshness {
     /// Freshness that ends at a moment.
-    pub(super) fn until(until: Moment, now: Moment) -> Self {
+    pub(crate) fn until(until: Moment, now: Moment) -> Self {
         match now < until {
             true => Self::Fresh {
                 ttl: until.since(now),

@@ -335,8 +335,7 @@ impl Ledger {
     }
 
     fn begin_epoch(&mut self, ended: Moment, now: Moment) {
-        self.view.ended.rotate_right(1);
-        self.view.ended[0] = ended;
+        self.view.ended = ended;
         self.view.epoch += 1;
         self.view.began = now;
         self.proved = self.answers;

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
 
-use super::freshness::{ChainStamp, Class, Epoch, FinalitySettings, Freshness, View, WITHOUT_TIP};
+use super::freshness::{ChainStamp, Class, Epoch, FinalitySettings, Freshness, View};
 use super::ledger::{Applied, Ledger, Observation, RequestStart};
 use crate::clock::Moment;
 use crate::pages::{Hash, hex};
@@ -277,7 +277,9 @@ impl Tip {
         (view.confirmed + view.interval).since(now)
     }
 
-    /// Whether a stored response is fresh, and its age.
+    /// Whether a stored response is fresh, and its age. That of what is not final leaves
+    /// clients as much of [`client_lifetime`](Self::client_lifetime) as they can rely on it:
+    /// until the status after the next, at most.
     pub(crate) fn freshness(
         &self,
         stamp: &ChainStamp,
@@ -285,17 +287,21 @@ impl Tip {
         now: Moment,
     ) -> (Freshness, Duration) {
         let view = self.state.view.load();
-        view.freshness(stamp, times, &self.finality, now)
+        let freshness = view.freshness(stamp, times, &self.finality, now);
+        let age = match (stamp.class, freshness) {
+            (Class::Recent | Class::Live, Freshness::Fresh { ttl }) => {
+                self.client_lifetime(stamp.class).saturating_sub(ttl)
+            }
+            _ => now.since(times.0),
+        };
+        (freshness, age)
     }
 
-    /// The `max-age` of a response that is stored now.
-    pub(crate) fn client_lifetime(&self, class: Class, now: Moment) -> Duration {
-        let lifetime = class.lifetime();
-        let is_known = now <= self.state.view.load().known_until();
+    /// The `max-age` of a response.
+    pub(crate) fn client_lifetime(&self, class: Class) -> Duration {
         match class {
-            Class::Final | Class::Absent => lifetime,
-            Class::Recent | Class::Live if is_known => lifetime.min(self.source.known_for()),
-            Class::Recent | Class::Live => lifetime.min(WITHOUT_TIP),
+            Class::Final | Class::Absent => class.lifetime(),
+            Class::Recent | Class::Live => self.source.known_for(),
         }
     }
 

@@ -122,8 +122,7 @@ impl Fetch {
 impl Fill {
     /// For how long clients may use a response in mode `chain`.
     pub(super) fn client_freshness(&self, stamp: &ChainStamp) -> ClientFreshness {
-        let (tip, now) = (self.chain.tip(stamp.tip), self.clock.now());
-        let lifetime = tip.client_lifetime(stamp.class, now);
+        let lifetime = self.chain.tip(stamp.tip).client_lifetime(stamp.class);
         match stamp.class == Class::Final {
             true => ClientFreshness::Immutable(lifetime),
             false => ClientFreshness::For(lifetime),

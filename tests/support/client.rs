@@ -294,6 +294,14 @@ impl Answer {
             .unwrap_or_else(|_| panic!("{name} is {value}"))
     }
 
+    /// For how many seconds a browser may reuse it.
+    pub(crate) fn reusable_for(&self) -> u64 {
+        let control = self.must("cache-control");
+        let max_age = control.strip_prefix("public, max-age=").unwrap_or(control);
+        let max_age: u64 = max_age.parse().unwrap_or_else(|_| panic!("{control}"));
+        max_age.saturating_sub(self.number("age"))
+    }
+
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }

@@ -88,19 +88,19 @@ fn freshness_follows_class_and_epoch() {
     test.tip(100, 0);
     let [last, recent, live, absent] =
         [Class::Final, Class::Recent, Class::Live, Class::Absent].map(|class| stamp(class, 1));
-    // For clients, two intervals from the last status that left it fresh.
+    // For clients, of two intervals what is left since the last status.
     for (now, expected) in [(0, "fresh 10, age 0"), (4, "fresh 6, age 4")] {
         assert_eq!(test.freshness(recent, 0, now), expected);
         assert_eq!(test.freshness(live, 0, now), expected);
     }
-    assert_eq!(test.freshness(recent, 3, 4), "fresh 6, age 1");
+    assert_eq!(test.freshness(recent, 3, 4), "fresh 6, age 4");
     assert_eq!(test.freshness(absent, 0, 0), "fresh 1, age 0");
     assert_eq!(test.freshness(absent, 0, 1), "stale 0");
     for second in (5..=595).step_by(5) {
         test.tip(100, second);
     }
     assert_eq!(test.freshness(recent, 0, 597), "fresh 8, age 2");
-    assert_eq!(test.freshness(live, 0, 597), "fresh 3, age 2");
+    assert_eq!(test.freshness(live, 0, 597), "fresh 3, age 7");
     test.tip(100, 600);
     assert_eq!(test.freshness(live, 0, 602), "stale 2", "ten minutes");
     test.tip(101, 605);
@@ -124,11 +124,11 @@ fn what_is_recent_is_served_for_one_interval_before_it_is_checked() {
     test.tip(100, 2);
     test.tip(101, 5);
     let old = stamp(Class::Recent, 1);
-    assert_eq!(test.freshness(old, 1, 9), "fresh 1, age 4");
+    assert_eq!(test.freshness(old, 1, 9), "fresh 1, age 9");
     assert_eq!(test.freshness(old, 1, 10), "stale 0");
     assert_eq!(
         test.freshness(stamp(Class::Recent, 2), 6, 10),
-        "fresh 5, age 4"
+        "fresh 5, age 5"
     );
     test.name(97, 11);
     test.tip(101, 11);
@@ -165,7 +165,7 @@ fn recent_responses_become_final_and_not_while_they_are_in_doubt() {
     assert_eq!(test.freshness(recent, 0, 0), "fresh 10, age 0");
     test.tip(102, 1);
     test.tip(103, 2);
-    assert_eq!(test.freshness(recent, 0, 2), "fresh 5, age 0", "in doubt");
+    assert_eq!(test.freshness(recent, 0, 2), "fresh 5, age 5", "in doubt");
     test.name(97, 3);
     assert_eq!(test.freshness(recent, 0, 3), "final");
     // Whether the tip is known or not.
@@ -180,7 +180,7 @@ fn what_was_fetched_while_the_indexer_may_write_is_fetched_once_more() {
         test.tip(100, second);
     }
     for (sent, now, expected) in [
-        (29, 29, "fresh 1, age 0"),
+        (29, 29, "fresh 1, age 9"),
         (29, 30, "stale 0"),
         (30, 31, "fresh 9, age 1"),
         (30, 599, "fresh 10, age 0"),
@@ -211,24 +211,12 @@ fn without_a_tip_what_is_not_final_is_fresh_for_a_second() {
     let [recent, live] = [Class::Recent, Class::Live].map(|class| stamp(class, 1));
     assert_eq!(test.freshness(recent, 20, 29), "fresh 1, age 9");
     assert_eq!(test.freshness(recent, 20, 30), "stale 0");
-    assert_eq!(test.freshness(live, 40, 40), "fresh 1, age 0");
+    assert_eq!(test.freshness(live, 40, 40), "fresh 1, age 9");
     assert_eq!(test.freshness(live, 40, 41), "stale 0");
-    assert_eq!(
-        test.0.tip(0).client_lifetime(Class::Live, at(20)).as_secs(),
-        10
-    );
-    assert_eq!(
-        test.0.tip(0).client_lifetime(Class::Live, at(31)).as_secs(),
-        1
-    );
     // It ended when the tip was lost, and not when the next was seen.
     test.tip(101, 90);
     assert_eq!(test.freshness(live, 20, 91), "stale 61");
-    // Also after more tips; after very many, it counts as stale since it was received.
-    for tip in 102..109 {
-        test.tip(tip, 92);
-    }
-    assert_eq!(test.freshness(live, 20, 93), "stale 63");
-    test.tip(109, 92);
+    // After one more, it counts as stale since it was received.
+    test.tip(102, 92);
     assert_eq!(test.freshness(live, 20, 93), "stale 73");
 }

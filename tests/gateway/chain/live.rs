@@ -2,7 +2,7 @@
 
 use ordgate::sandbox::{Sandbox, Settings};
 
-use super::{ORDINALS, before, for_status, own, probe_all, reply, targets, tip_of};
+use super::{Ground, ORDINALS, before, for_status, own, probe_all, reply, targets, tip_of};
 use crate::support::{Reply, Upstream, token};
 
 /// Once at once, and once more after half a minute, since the indexer may write a token a
@@ -44,4 +44,33 @@ async fn after_a_new_tip_each_token_is_fetched_twice() {
     answer_with("{\"token\":2}");
     let (fetched, last) = ask(15).await;
     assert_eq!((fetched, last.text()), (18, "{\"token\":2}"));
+}
+
+/// Two intervals from the last status on; less while an indexer may still write, at the end of
+/// the token's ten minutes, and without a tip.
+#[tokio::test]
+async fn a_browser_can_reuse_every_hit_of_a_token_while_the_tip_is_known() {
+    let config = "limit.enabled = false\nchain.tip.ordinals.every = \"5s\"";
+    let ground = Ground::with(Settings::default(), config).await;
+    let token = "/ordinals/v1/brc-20/tokens/ordi";
+    // Without a status for so long, an answer is fresh for a second.
+    ground.gateway.advance(10_001);
+    assert_eq!(ground.same(token).await.reusable_for(), 1);
+    let mut hits = 0;
+    for second in 0..1300 {
+        if second % 5 == 0 {
+            ground.probe().await;
+        }
+        if second == 650 {
+            ground.sandbox.advance(1);
+        }
+        let answer = ground.gateway.get(token).await;
+        let is_hit = answer.must("cache-status").starts_with("ordgate; hit");
+        hits += u32::from(is_hit);
+        let most = 10 - second % 5;
+        let usable = answer.reusable_for();
+        assert!((1..=most).contains(&usable), "{usable} at {second}");
+        ground.gateway.advance(1000);
+    }
+    assert!(hits > 1290, "{hits}");
 }
