@@ -18,7 +18,7 @@ use http::{HeaderMap, Method, StatusCode, Uri, Version};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cache::outcome::Outcome;
+use crate::cache::outcome::{HitSource, Outcome};
 use crate::client_tokens::redact;
 use crate::identify::ClientLabel;
 use crate::log_writer::Destination;
@@ -147,7 +147,10 @@ impl AccessLog {
     #[inline]
     pub(crate) fn wants(&self, kind: RequestKind, status: StatusCode, took: Duration) -> bool {
         let is_sampled = match kind {
-            RequestKind::Answer(Outcome::Hit { ttl: 0.. })
+            RequestKind::Answer(Outcome::Hit {
+                ttl: 0..,
+                from: HitSource::Memory,
+            })
             | RequestKind::Document
             | RequestKind::Preflight
             | RequestKind::Refusal(_) => !status.is_server_error() && took < SLOW,

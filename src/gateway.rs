@@ -220,7 +220,7 @@ impl Gateway {
             let priority = context.priority(Priority::Revalidation);
             self.fill.fetch_for(own, what, priority).refresh();
         }
-        let outcome = Outcome::Hit { ttl: judged.ttl() };
+        let outcome = Outcome::hit(judged.ttl());
         let mut fields = context.for_response(&self.clients, request.headers());
         fields.headers = route.headers;
         if context.version == Version::HTTP_2 {

@@ -295,7 +295,7 @@ mod tests {
     fn counts_add_up_over_shards_and_stay_over_a_reload() {
         let meter = Meter::new(2);
         assert_eq!(meter.snapshot(), []);
-        let hit = RequestKind::Answer(Outcome::Hit { ttl: 3 });
+        let hit = RequestKind::Answer(Outcome::hit(3));
         let took = Duration::from_micros(15);
         for connection in 0..100 {
             meter.count(connection, Some(1), hit, StatusCode::OK, took);

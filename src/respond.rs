@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::cache::coding::Coding;
 use crate::cache::date;
 use crate::cache::key::Key;
-use crate::cache::outcome::{OUTCOMES, Outcome, age};
+use crate::cache::outcome::{HitSource, OUTCOMES, Outcome, age};
 use crate::cache::validator::{encoded_etag, none_match_fails};
 use crate::cache::{StoredFields, StoredResponse};
 use crate::client_tokens::TokenClient;
@@ -305,7 +305,7 @@ impl Responder {
         outcome: Outcome,
         context: &ResponseContext<'_>,
     ) -> Option<(Coding, Bytes)> {
-        let is_hit = matches!(outcome, Outcome::Hit { .. });
+        let is_hit = matches!(outcome, Outcome::Hit { from, .. } if from == HitSource::Memory);
         let compression = self.compression.as_ref()?;
         compression.body_for(stored, key, (context.fields, &self.codings), is_hit)
     }

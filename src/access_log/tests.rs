@@ -27,14 +27,22 @@ fn only_usual_answers_from_memory_and_refusals_are_sampled() {
     let refusal = RequestKind::Refusal(Reason::NoRoute);
     // kind, status, milliseconds, whether sampling may leave it out
     for (kind, status, millis, expected) in [
-        (answer(Outcome::Hit { ttl: 1 }), 200, 1, true),
-        (answer(Outcome::Hit { ttl: 1 }), 304, 999, true),
-        (answer(Outcome::Hit { ttl: 1 }), 200, 1000, false),
-        (answer(Outcome::Hit { ttl: 1 }), 404, 1, true),
+        (answer(Outcome::hit(1)), 200, 1, true),
+        (answer(Outcome::hit(1)), 304, 999, true),
+        (answer(Outcome::hit(1)), 200, 1000, false),
+        (answer(Outcome::hit(1)), 404, 1, true),
         (RequestKind::Document, 200, 1, true),
         (RequestKind::Preflight, 204, 1, true),
-        (answer(Outcome::FromDisk { ttl: 1 }), 200, 1, false),
-        (answer(Outcome::Hit { ttl: -1 }), 200, 1, false),
+        (
+            answer(Outcome::Hit {
+                ttl: 1,
+                from: HitSource::Disk,
+            }),
+            200,
+            1,
+            false,
+        ),
+        (answer(Outcome::hit(-1)), 200, 1, false),
         (answer(stale), 200, 1, false),
         (refusal, 404, 1, true),
         (refusal, 404, 1000, false),
@@ -79,7 +87,7 @@ fn lines_in_the_combined_format() {
         bytes: 0,
         at: SystemTime::UNIX_EPOCH + Duration::from_secs(971_186_136),
         duration: Duration::from_millis(1),
-        kind: RequestKind::Answer(Outcome::Hit { ttl: 1 }),
+        kind: RequestKind::Answer(Outcome::hit(1)),
         upstream: None,
         request_id: RequestId::new(1),
     };

@@ -2,6 +2,7 @@
 //! field (RFC 9211), logs and metrics.
 
 use std::cell::RefCell;
+use std::thread::LocalKey;
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
@@ -41,24 +42,27 @@ impl Forward {
     }
 }
 
+/// Where a stored response that answers a request is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HitSource {
+    /// Memory.
+    Memory,
+    /// The state directory.
+    Disk,
+    /// Another replica, by way of the engine.
+    Shared,
+}
+
 /// How a response came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// From memory.
+    /// It is a stored one.
     Hit {
         /// Whole seconds of freshness left, below zero for a stale response that is
         /// served while a newer one is fetched.
         ttl: i64,
-    },
-    /// From disk.
-    FromDisk {
-        /// Whole seconds of freshness left, below zero as for a hit.
-        ttl: i64,
-    },
-    /// From another replica, by way of the engine.
-    FromShared {
-        /// Whole seconds of freshness left, below zero as for a hit.
-        ttl: i64,
+        /// Where it is from.
+        from: HitSource,
     },
     /// From the upstream.
     Forwarded {
@@ -93,6 +97,12 @@ pub const OUTCOMES: [&str; 7] = [
 ];
 
 impl Outcome {
+    /// A fresh or stale response from memory.
+    pub(crate) const fn hit(ttl: i64) -> Self {
+        let from = HitSource::Memory;
+        Self::Hit { ttl, from }
+    }
+
     /// Whether a request went to the upstream for it.
     pub(crate) const fn is_sent(self) -> bool {
         matches!(self, Self::Forwarded { collapsed, .. } if !collapsed)
@@ -101,120 +111,94 @@ impl Outcome {
     /// The position of its name in [`OUTCOMES`].
     pub(crate) fn index(self) -> usize {
         match self {
-            Self::Hit { ttl } if ttl >= 0 => 0,
-            Self::FromDisk { ttl } if ttl >= 0 => 5,
-            Self::FromShared { ttl } if ttl >= 0 => 6,
-            Self::Hit { .. }
-            | Self::FromDisk { .. }
-            | Self::FromShared { .. }
-            | Self::StaleIfError { .. } => 1,
-            Self::Forwarded {
-                collapsed: true, ..
-            } => 3,
-            Self::Forwarded {
-                why: Forward::Bypass,
-                ..
-            } => 4,
+            Self::StaleIfError { .. } => 1,
+            Self::Hit { ttl, .. } if ttl < 0 => 1,
+            Self::Hit { from, .. } => [0, 5, 6][from as usize],
+            Self::Forwarded { collapsed, .. } if collapsed => 3,
+            Self::Forwarded { why, .. } if why == Forward::Bypass => 4,
             Self::Forwarded { .. } => 2,
         }
     }
 
     /// The value of `cache-status`, with a detail where it is given.
     pub(crate) fn field(self, detail: Option<&str>) -> HeaderValue {
+        let write = || {
+            let value = HeaderValue::try_from(self.text(detail));
+            unindexed(value.unwrap_or(HeaderValue::from_static("ordgate")))
+        };
         match (self, detail) {
-            (Self::Hit { ttl }, None) => hit(ttl),
-            _ => self.write(detail),
+            (Self::Hit { ttl, from }, None) if from == HitSource::Memory && ttl >= 0 => {
+                remembered(&HITS, ttl.cast_unsigned(), write)
+            }
+            _ => write(),
         }
     }
 
-    fn write(self, detail: Option<&str>) -> HeaderValue {
-        let mut text = String::from("ordgate");
-        let (what, ttl, own) = match self {
-            Self::Hit { ttl } => ("; hit", Some(ttl), None),
-            Self::FromDisk { ttl } => ("; hit", Some(ttl), Some("disk")),
-            Self::FromShared { ttl } => ("; hit", Some(ttl), Some("shared")),
-            Self::StaleIfError { ttl, .. } => ("; fwd=stale", Some(ttl), Some("stale-if-error")),
-            Self::Forwarded { .. } => ("; fwd=", None, None),
-        };
-        text.push_str(what);
-        if let Self::Forwarded {
-            why,
-            status,
-            stored,
-            collapsed,
-        } = self
-        {
-            text.push_str(why.as_str());
-            if let Some(status) = status {
-                text.push_str("; fwd-status=");
-                text.push_str(status.as_str());
+    fn text(self, detail: Option<&str>) -> String {
+        // An Integer has fifteen digits (RFC 9651 §3.3.1).
+        const MOST: i64 = 999_999_999_999_999;
+        let of = |what, ttl: i64| format!("ordgate; {what}; ttl={}", ttl.clamp(-MOST, MOST));
+        let (mut text, own) = match self {
+            Self::Hit { ttl, from } => (
+                of("hit", ttl),
+                [None, Some("disk"), Some("shared")][from as usize],
+            ),
+            Self::StaleIfError { ttl, .. } => (of("fwd=stale", ttl), Some("stale-if-error")),
+            Self::Forwarded {
+                why,
+                status,
+                stored,
+                collapsed,
+            } => {
+                let status = status.map(|status| format!("; fwd-status={}", status.as_str()));
+                let text = format!(
+                    "ordgate; fwd={}{}{}{}",
+                    why.as_str(),
+                    status.unwrap_or_default(),
+                    if stored { "; stored" } else { "" },
+                    if collapsed { "; collapsed" } else { "" },
+                );
+                (text, None)
             }
-            text.push_str(if stored { "; stored" } else { "" });
-            text.push_str(if collapsed { "; collapsed" } else { "" });
-        }
-        if let Some(ttl) = ttl {
-            // An Integer has fifteen digits (RFC 9651 §3.3.1).
-            const MOST: i64 = 999_999_999_999_999;
-            text.push_str(&format!("; ttl={}", ttl.clamp(-MOST, MOST)));
-        }
+        };
         if let Some(detail) = detail.or(own) {
             text.push_str("; detail=");
             text.push_str(detail);
         }
-        let value = HeaderValue::try_from(text);
-        unindexed(value.unwrap_or(HeaderValue::from_static("ordgate")))
+        text
     }
 }
 
-const MEMO: usize = 1024;
+/// How many values are remembered.
+const REMEMBERED: usize = 1024;
+
+/// Values of a field by a number: most hits within a second have the same ones, and a clone
+/// takes a tenth of the time of formatting.
+type Memo = RefCell<Box<[Option<(u64, HeaderValue)>]>>;
 
 thread_local! {
-    /// Values of hits by their seconds: most hits within a second have the same one, and a
-    /// clone takes a tenth of the time of formatting it.
-    static HITS: RefCell<Box<[(i64, HeaderValue)]>> =
-        RefCell::new(vec![(-1, HeaderValue::from_static("")); MEMO].into());
+    static HITS: Memo = RefCell::new(vec![None; REMEMBERED].into());
+    static AGES: Memo = RefCell::new(vec![None; REMEMBERED].into());
 }
 
-fn hit(ttl: i64) -> HeaderValue {
-    let make = || Outcome::Hit { ttl }.write(None);
-    if ttl < 0 {
-        return make();
-    }
-    HITS.with_borrow_mut(|memo| {
-        let (held, value) = &mut memo[ttl as usize % MEMO];
-        if *held != ttl {
-            (*held, *value) = (ttl, make());
+fn remembered(
+    memo: &'static LocalKey<Memo>,
+    number: u64,
+    make: impl FnOnce() -> HeaderValue,
+) -> HeaderValue {
+    memo.with_borrow_mut(|memo| {
+        let held = &mut memo[number as usize % REMEMBERED];
+        match held {
+            Some((of, value)) if *of == number => value.clone(),
+            _ => held.insert((number, make())).1.clone(),
         }
-        value.clone()
     })
 }
-
-/// The numbers below a thousand, in three digits.
-static DIGITS: [[u8; 3]; 1000] = {
-    let mut digits = [[b'0'; 3]; 1000];
-    let mut number = 0;
-    while number < 1000 {
-        let n = number as u16;
-        digits[number] = [
-            b'0' + (n / 100) as u8,
-            b'0' + (n / 10 % 10) as u8,
-            b'0' + (n % 10) as u8,
-        ];
-        number += 1;
-    }
-    digits
-};
 
 /// The value of `age`, in whole seconds (RFC 9111 §5.1).
 pub(crate) fn age(age: Duration) -> HeaderValue {
     let seconds = age.as_secs();
-    // Most ages are small, and a static text has no reference count.
-    if seconds < 1000 {
-        let digits = &DIGITS[seconds as usize];
-        let zeros = usize::from(seconds < 100) + usize::from(seconds < 10);
-        return HeaderValue::from_static(std::str::from_utf8(&digits[zeros..]).unwrap_or("0"));
-    }
-    HeaderValue::from(seconds)
+    remembered(&AGES, seconds, || HeaderValue::from(seconds))
 }
 
 #[cfg(test)]
@@ -235,14 +219,13 @@ mod tests {
             stored: false,
             collapsed: true,
         };
-        let beyond_memo = Outcome::Hit {
-            ttl: 7 + MEMO as i64,
-        };
+        let hit = Outcome::hit;
+        let other = |from| Outcome::Hit { ttl: 7, from };
         let rows = [
-            (Outcome::Hit { ttl: 7 }, None, "ordgate; hit; ttl=7"),
-            (beyond_memo, None, "ordgate; hit; ttl=1031"),
-            (Outcome::Hit { ttl: 7 }, None, "ordgate; hit; ttl=7"),
-            (Outcome::Hit { ttl: -3 }, None, "ordgate; hit; ttl=-3"),
+            (hit(7), None, "ordgate; hit; ttl=7"),
+            (hit(7 + REMEMBERED as i64), None, "ordgate; hit; ttl=1031"),
+            (hit(7), None, "ordgate; hit; ttl=7"),
+            (hit(-3), None, "ordgate; hit; ttl=-3"),
             (miss, None, "ordgate; fwd=uri-miss; fwd-status=200; stored"),
             (
                 collapsed,
@@ -250,12 +233,12 @@ mod tests {
                 "ordgate; fwd=stale; collapsed; detail=timeout",
             ),
             (
-                Outcome::FromDisk { ttl: 7 },
+                other(HitSource::Disk),
                 None,
                 "ordgate; hit; ttl=7; detail=disk",
             ),
             (
-                Outcome::FromShared { ttl: 7 },
+                other(HitSource::Shared),
                 None,
                 "ordgate; hit; ttl=7; detail=shared",
             ),

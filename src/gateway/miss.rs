@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::Gateway;
 use super::request::RequestRef;
 use crate::cache::JudgedResponse;
-use crate::cache::outcome::Outcome;
+use crate::cache::outcome::{HitSource, Outcome};
 use crate::chain::Freshness;
 use crate::collapse::Wait;
 use crate::fill::{Answer, AnswerSource, Fetch, FillAnswer};
@@ -152,15 +152,16 @@ impl Gateway {
             Answer::Passed(status, ..) => return sent(*status, false),
         };
         let ttl = self.judge(found).ttl();
+        let hit = |from| Outcome::Hit { ttl, from };
         match found.from {
             AnswerSource::Unconfirmed => Outcome::StaleIfError {
                 ttl,
                 reason: Reason::Unconfirmed,
             },
-            AnswerSource::Disk => Outcome::FromDisk { ttl },
-            AnswerSource::Shared => Outcome::FromShared { ttl },
+            AnswerSource::Disk => hit(HitSource::Disk),
+            AnswerSource::Shared => hit(HitSource::Shared),
             // It was made of stored responses.
-            AnswerSource::Memory => Outcome::Hit { ttl },
+            AnswerSource::Memory => hit(HitSource::Memory),
             AnswerSource::Upstream { stored } => sent(found.stored.status, stored),
             AnswerSource::Validated { stored } => sent(StatusCode::NOT_MODIFIED, stored),
         }

@@ -90,7 +90,7 @@ fn stored(status: StatusCode, etag: &'static str) -> Arc<StoredResponse> {
 /// A stored response as it is sent: its status, and its fields as text.
 fn sent(responder: &Responder, status: u16, request: &HeaderMap) -> (u16, String) {
     let stored = stored(StatusCode::from_u16(status).unwrap(), "\"e\"");
-    let outcome = Outcome::Hit { ttl: 3 };
+    let outcome = Outcome::hit(3);
     let age = Duration::from_secs(4);
     let response = responder.stored(stored, &Key::begin(0), outcome, &context(request), age);
     let fields = response.headers().iter();
