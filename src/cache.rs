@@ -6,7 +6,6 @@
 
 pub mod coding;
 pub mod date;
-pub mod decision;
 pub mod directives;
 pub(crate) mod freshen;
 pub(crate) mod freshness;
@@ -34,10 +33,10 @@ mod tests_table;
 use std::sync::Arc;
 use std::time::Duration;
 
-use decision::{Decision, by_freshness, freshness_by_age};
 use key::Key;
 use outcome::Forward;
 use policy::{Mode, Policy};
+use reuse::Reuse;
 use store::Store;
 pub use stored::{Encodings, OriginFields, StoredFields, StoredResponse};
 
@@ -65,6 +64,37 @@ impl JudgedResponse {
             Freshness::Fresh { ttl } | Freshness::BecameFinal { ttl } => seconds(ttl),
             Freshness::Stale { by } => -seconds(by),
         }
+    }
+}
+
+/// What to do with a request. Every request gets one of these, and so does `/explain`, which
+/// therefore reports what the gateway does.
+#[derive(Clone, Debug)]
+pub enum Decision {
+    /// Answer with a stored response.
+    Serve {
+        /// The response.
+        stored: JudgedResponse,
+        /// Why it may answer.
+        reuse: Reuse,
+    },
+    /// Ask the upstream.
+    Fetch {
+        /// Why memory does not answer.
+        why: Forward,
+        /// A stored response that is worth validating, or that may answer where
+        /// the upstream fails.
+        stored: Option<JudgedResponse>,
+    },
+    /// Answer 504: nothing stored may answer, and the client forbids asking the
+    /// upstream (RFC 9111 §5.2.1.7).
+    OnlyIfCached,
+}
+
+impl Decision {
+    /// To ask the upstream, since nothing stored is of use.
+    pub(crate) const fn fetch(why: Forward) -> Self {
+        Self::Fetch { why, stored: None }
     }
 }
 
@@ -99,7 +129,8 @@ impl Cache {
 
     /// Decides what to do with a request for a key, on a route in mode `chain`,
     /// `override` or `off`. `is_answer` says whether the response stored under
-    /// the key is of the block that the request names.
+    /// the key is of the block that the request names: a reorg may have separated the height
+    /// that it is stored under from the hash in the request.
     #[inline]
     pub fn decide(
         &self,
@@ -107,15 +138,30 @@ impl Cache {
         policy: &Policy,
         is_answer: impl FnOnce(&StoredResponse) -> bool,
         now: Moment,
-    ) -> Decision<JudgedResponse> {
+    ) -> Decision {
         if policy.mode == Mode::Off {
             return Decision::fetch(Forward::Bypass);
         }
-        let Some(judged) = self.get(key, now) else {
+        let Some(stored) = self.get(key, now) else {
             return Decision::fetch(Forward::UriMiss);
         };
-        let (freshness, is_answer) = (judged.freshness, is_answer(&judged.stored));
-        by_freshness(policy, judged, freshness, is_answer)
+        let is_answer = is_answer(&stored.stored);
+        let (reuse, by) = match stored.freshness {
+            Freshness::Fresh { .. } | Freshness::BecameFinal { .. } => {
+                (Reuse::Fresh, Duration::ZERO)
+            }
+            Freshness::Stale { by } => (Reuse::WhileRevalidate, by),
+        };
+        // RFC 5861: while the seconds that the route grants last.
+        match reuse == Reuse::Fresh || by < policy.stale_while_revalidate {
+            true if is_answer => Decision::Serve { stored, reuse },
+            false if by < policy.stale_if_error => Decision::Fetch {
+                why: Forward::Stale,
+                stored: is_answer.then_some(stored),
+            },
+            // It has no use, as if it were not stored.
+            true | false => Decision::fetch(Forward::UriMiss),
+        }
     }
 
     /// The response that is stored under a key, fresh or stale.
@@ -148,14 +194,14 @@ impl Cache {
         match (&stored.stamp, &stored.fields) {
             (Some(stamp), _) => self.chain.tip(stamp.tip).freshness(stamp, times, now),
             (None, StoredFields::Prepared(_)) => {
-                let age = now.since(stored.received);
-                (freshness_by_age(age, stored.lifetime), age)
+                let until = stored.received + stored.lifetime;
+                (Freshness::until(until, now), now.since(stored.received))
             }
             (None, StoredFields::Origin(origin)) => {
                 let age = origin.reuse.age(self.clock.wall(now));
-                let freshness = freshness_by_age(age, origin.reuse.lifetime());
+                let until = now.before(age) + origin.reuse.lifetime;
                 // RFC 9111 §1.2.2: what is more cannot be written.
-                (freshness, age.min(date::MOST))
+                (Freshness::until(until, now), age.min(date::MOST))
             }
         }
     }
@@ -181,27 +227,31 @@ mod tests {
             stale_if_error: Duration::from_secs(60),
             ..Policy::default()
         };
+        // Of the block that the request names, and of another.
         let at = |seconds| {
             let now = received + Duration::from_secs(seconds);
-            match cache.decide(&key, &policy, |_| true, now) {
-                Decision::Serve { stored, reuse } => format!("{reuse:?} {}", stored.ttl()),
-                Decision::Fetch { why, stored } => {
-                    let ttl = stored.map(|stored| stored.ttl());
-                    format!("{} {ttl:?}", why.as_str())
+            let words = [true, false].map(|is_answer| {
+                match cache.decide(&key, &policy, |_| is_answer, now) {
+                    Decision::Serve { stored, reuse } => format!("{reuse:?} {}", stored.ttl()),
+                    Decision::Fetch { why, stored } => {
+                        let ttl = stored.map(|stored| stored.ttl().to_string());
+                        format!("{} {}", why.as_str(), ttl.unwrap_or_default())
+                    }
+                    Decision::OnlyIfCached => "504".to_owned(),
                 }
-                Decision::OnlyIfCached => "504".to_owned(),
-            }
+            });
+            words.join(", ")
         };
-        assert_eq!(at(0), "uri-miss None", "nothing is stored");
+        assert_eq!(at(0), "uri-miss , uri-miss ", "nothing is stored");
         assert!(cache.store.insert(&key, Arc::new(stored)));
         for (age, expected) in [
-            (0, "Fresh 10"),
-            (9, "Fresh 1"),
-            (10, "WhileRevalidate 0"),
-            (14, "WhileRevalidate -4"),
-            (15, "stale Some(-5)"),
-            (69, "stale Some(-59)"),
-            (70, "uri-miss None"),
+            (0, "Fresh 10, uri-miss "),
+            (9, "Fresh 1, uri-miss "),
+            (10, "WhileRevalidate 0, uri-miss "),
+            (14, "WhileRevalidate -4, uri-miss "),
+            (15, "stale -5, stale "),
+            (69, "stale -59, stale "),
+            (70, "uri-miss , uri-miss "),
         ] {
             assert_eq!(at(age), expected, "at {age} s");
         }

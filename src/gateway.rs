@@ -6,18 +6,16 @@
 //!   a miss:       -> answer_miss: limit of misses, fetch, or a stale response -> finish
 //! ```
 //!
-//! The listener calls [`Gateway::answer`] for each request. [`cache::decision`]
-//! decides whether a stored response answers it; then the response is ready at
-//! once. Otherwise it is a future, because it must be fetched (`miss`) by [`fill`]. A step
-//! that cannot continue returns a [`Refusal`]. Every response leaves through
-//! `Gateway::finish`.
+//! The listener calls [`Gateway::answer`] for each request. [`Decision`] says whether a stored
+//! response answers it; then the response is ready at once. Otherwise it is a future, because it
+//! must be fetched (`miss`) by [`fill`]. A step that cannot continue returns a [`Refusal`]. Every
+//! response leaves through `Gateway::finish`.
 //!
 //! Invariants: a request that does not validate never reaches the upstream;
 //! a collapsed fetch is a task of its own, so no client's disconnect cancels it
 //! (a fetch that is not shared, in mode `off` or with a body, ends with its
 //! client); every wait has a deadline.
 //!
-//! [`cache::decision`]: crate::cache::decision
 //! [`fill`]: crate::fill
 
 mod clients;
@@ -40,12 +38,11 @@ use request::{RequestContext, RequestRef, check_target};
 pub use request::{ResponseFuture, Session};
 
 use crate::access_log::AccessLog;
-use crate::cache::decision::Decision;
 use crate::cache::hop;
 use crate::cache::key::Key;
 use crate::cache::outcome::{Forward, Outcome};
 use crate::cache::reuse::Reuse;
-use crate::cache::{Cache, JudgedResponse};
+use crate::cache::{Cache, Decision, JudgedResponse};
 use crate::chain::Freshness;
 use crate::clock::Clock;
 use crate::compress::Compressor;

@@ -13,13 +13,12 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::query::{listed, public_target, value};
-use crate::cache::JudgedResponse;
 use crate::cache::date;
-use crate::cache::decision::Decision;
 use crate::cache::key::Key;
 use crate::cache::outcome::Forward;
 use crate::cache::policy::{Mode, Policy};
 use crate::cache::reuse::Reuse;
+use crate::cache::{Decision, JudgedResponse};
 use crate::chain::Freshness;
 use crate::clock::Moment;
 use crate::fill::LookupKey;
@@ -246,7 +245,7 @@ fn plan(gateway: &Gateway, route: &Route, key: &Key, now: Moment) -> Next {
 fn response(gateway: &Gateway, route: &Route, judged: &JudgedResponse) -> Value {
     let stored = &judged.stored;
     let (etag, lifetime) = match stored.origin() {
-        Some(origin) => (origin.map.get(ETAG), origin.reuse.lifetime()),
+        Some(origin) => (origin.map.get(ETAG), origin.reuse.lifetime),
         None => (Some(&stored.etag), stored.lifetime),
     };
     let vary = stored.origin().and_then(|origin| origin.map.get(VARY));

@@ -1,7 +1,7 @@
 //! Whether a stored response may answer a request now, in mode `respect` (RFC 9111 §4, §4.2.4,
 //! §5.2.1; RFC 5861).
 //!
-//! Called by [`super::decision`] for each request, and again when the upstream has failed. The target,
+//! Called for each request, and again when the upstream has failed. The target,
 //! the method and `Vary` match already ([`applies`], [`super::vary`]); preconditions are evaluated
 //! afterwards ([`super::validator`]). Nothing here allocates.
 
@@ -21,7 +21,8 @@ pub(crate) struct StoredFacts {
     /// Whether it is itself a server error.
     is_error: bool,
     directives: Directives,
-    lifetime: Duration,
+    /// How long it is fresh; zero makes it stale.
+    pub(crate) lifetime: Duration,
     age_on_arrival: Duration,
     arrived: SystemTime,
 }
@@ -52,22 +53,11 @@ impl StoredFacts {
         !self.lifetime.is_zero() && !self.directives.no_cache
     }
 
-    /// How long it is fresh.
-    #[must_use]
-    pub(crate) fn lifetime(&self) -> Duration {
-        self.lifetime
-    }
-
     /// Its current age (§4.2.3): the time since it was generated or validated by its origin.
     #[must_use]
     pub(crate) fn age(&self, now: SystemTime) -> Duration {
         let resident_time = date::since(self.arrived, now);
         self.age_on_arrival.saturating_add(resident_time)
-    }
-
-    /// Makes it stale from now on (§4.3.5: a response to HEAD describes another representation).
-    pub(crate) fn make_stale(&mut self) {
-        self.lifetime = Duration::ZERO;
     }
 }
 

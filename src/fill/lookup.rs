@@ -7,10 +7,9 @@ use std::net::IpAddr;
 use http::{HeaderMap, Method};
 
 use super::Fill;
-use crate::cache::decision::Decision;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
-use crate::cache::{JudgedResponse, StoredResponse};
+use crate::cache::{Decision, StoredResponse};
 use crate::clock::Moment;
 use crate::pages::Hash;
 use crate::route::Route;
@@ -73,7 +72,7 @@ impl Fill {
         lookup: &LookupKey,
         (method, fields, peer): (&Method, &HeaderMap, IpAddr),
         now: Moment,
-    ) -> Decision<JudgedResponse> {
+    ) -> Decision {
         if route.is_plain() {
             return self.decide_plain(route, lookup, (method, fields, peer), now);
         }

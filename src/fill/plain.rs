@@ -15,13 +15,12 @@ use http::{HeaderMap, Method, StatusCode};
 
 use super::fields::{has_conditions, is_overridden};
 use super::{Announced, AnswerSource, Fetch, Fill, FillAnswer, LookupKey};
-use crate::cache::decision::{Decision, by_fields};
 use crate::cache::directives::Directives;
 use crate::cache::outcome::Forward;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::{Reuse, applies, may_reuse};
 use crate::cache::vary::secondary_key;
-use crate::cache::{JudgedResponse, StoredResponse, validator};
+use crate::cache::{Decision, JudgedResponse, StoredResponse, validator};
 use crate::clock::Moment;
 use crate::route::{HeaderMode, Route};
 use crate::sync::lock;
@@ -41,7 +40,7 @@ impl Fill {
         lookup: &LookupKey,
         (method, fields, peer): (&Method, &HeaderMap, IpAddr),
         now: Moment,
-    ) -> Decision<JudgedResponse> {
+    ) -> Decision {
         if route.cache.mode == Mode::Off {
             return Decision::fetch(Forward::Bypass);
         }
@@ -72,7 +71,15 @@ impl Fill {
             Some(origin) => may_reuse(&directives, &origin.reuse, wall, None),
             None => Err(Forward::Stale),
         };
-        by_fields(selected, reuse, directives.only_if_cached)
+        let (why, stored) = match selected.map(|stored| (reuse(&stored), stored)) {
+            Ok((Ok(reuse), stored)) => return Decision::Serve { stored, reuse },
+            Ok((Err(why), stored)) => (why, Some(stored)),
+            Err(why) => (why, None),
+        };
+        match directives.only_if_cached {
+            true => Decision::OnlyIfCached,
+            false => Decision::Fetch { why, stored },
+        }
     }
 }
 
@@ -84,7 +91,7 @@ impl Fetch {
     }
 
     /// What memory has for it now.
-    fn decide(&self) -> Decision<JudgedResponse> {
+    fn decide(&self) -> Decision {
         let request = &self.request;
         let request = (&request.method, &request.fields, request.peer);
         let now = self.fill.clock.now();

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use http::header::{AUTHORIZATION, SET_COOKIE};
 use http::{HeaderMap, Method, StatusCode};
@@ -127,7 +127,7 @@ impl Fetch {
             for stored in variants.iter_mut().filter(is_same) {
                 let mut stale = (**stored).clone();
                 if let StoredFields::Origin(origin) = &mut stale.fields {
-                    origin.reuse.make_stale();
+                    origin.reuse.lifetime = Duration::ZERO;
                 }
                 *stored = Arc::new(stale);
             }

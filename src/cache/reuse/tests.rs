@@ -157,7 +157,7 @@ fn only_get_and_head_without_content_are_answered_from_memory() {
 #[test]
 fn a_response_made_stale_must_be_validated() {
     let mut response = stored("max-age=60", 0);
-    response.make_stale();
+    response.lifetime = Duration::ZERO;
     let request = Directives::default();
     let decided = |failed| may_reuse(&request, &response, noon(), failed);
     assert_eq!(decided(None), Err(Forward::Stale), "§4.3.5");
@@ -171,7 +171,6 @@ fn a_response_ages() {
     let earlier = noon() - Duration::from_secs(700);
     let ages = [noon(), later, earlier].map(|now| stored.age(now).as_secs());
     assert_eq!(ages, [10, 80, 10], "§4.2.3, also if the clock went back");
-    assert_eq!(stored.lifetime().as_secs(), 60);
 }
 
 #[test]
