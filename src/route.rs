@@ -205,12 +205,6 @@ impl Route {
         self.headers == HeaderMode::All && listed.is_none_or(|names| names.contains(name))
     }
 
-    /// Whether a response that obeys its origin's fields may be stored for a canonical
-    /// target.
-    pub(crate) fn may_have_stored(&self, target: &str) -> bool {
-        self.cache.mode == Mode::Respect && self.upstream.path.may_make(canonical::path(target))
-    }
-
     /// What its stored responses depend on, as text: the same request gets the same response,
     /// stored in the same way, under every route of the same name and meaning. Bounds and
     /// defaults of parameters may differ, since canonical requests contain every value; so may

@@ -140,9 +140,7 @@ impl ParameterType {
     /// What counts of a decoded value: all but the leading zeros of a height. `None` where
     /// the value is invalid.
     fn valid<'t>(&self, text: &'t str) -> Option<&'t str> {
-        // `.` and `..` are dot segments also percent-encoded (RFC 3986 §6.2.2.2): sent
-        // upstream they would name another resource.
-        let is_text = || !text.chars().any(char::is_control) && !matches!(text, "." | "..");
+        let is_text = || !text.chars().any(char::is_control);
         let is_valid = match self {
             Self::Block if text.len() == HASH_DIGITS => {
                 is_hash(text) && text.bytes().take(HASH_ZEROS).all(|digit| digit == b'0')

@@ -58,11 +58,8 @@ impl Fill {
     fn block_key(&self, tip: TipNumber, height: u32) -> Option<Key> {
         let mut routes = self.routes.routes().iter();
         routes.find_map(|source| {
-            let lists_blocks = source.chain.segments.block.is_some();
             let is_of_tip = source.cache.mode == Mode::Chain && source.cache.tip == tip;
-            source
-                .key_of_block(height, 1, 0)
-                .filter(|_| lists_blocks && is_of_tip)
+            source.key_of_block(height, 1, 0).filter(|_| is_of_tip)
         })
     }
 }

@@ -103,7 +103,7 @@ impl Fetch {
             for other in fill.routes.routes() {
                 let upstream = fill.upstreams.get(other.upstream.number);
                 let own = upstream.target_of(&target);
-                if upstream.shares_origin_with(origin) && other.may_have_stored(own) {
+                if upstream.shares_origin_with(origin) && other.cache.mode == Mode::Respect {
                     fill.cache.store().invalidate(&Key::of(other.number, own));
                 }
             }

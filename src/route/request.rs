@@ -1,16 +1,12 @@
 //! Makes the canonical form of a request to a route.
 
 use matchit::Params;
-use percent_encoding::percent_decode;
 
 use super::template::{PathPart, TAIL};
 use super::{Parameter, Route};
 use crate::cache::key::Key;
-use crate::validate::{Invalid, ParameterType, decode};
+use crate::validate::{Invalid, decode};
 
-/// What a tail or a parameter must not contain: the upstream, or a proxy before
-/// it, could resolve it to a path outside the route's.
-const NO_DOTS: &str = "without . and .. as segments, percent-encoded ones and those before \\, %2F, %5C or ; among them";
 
 impl Route {
     /// Validates a request and makes its cache key, which contains its canonical
@@ -38,29 +34,18 @@ impl Route {
 
     #[inline]
     fn write_path(&self, captures: &Params<'_, '_>, key: &mut Key) -> Result<(), Invalid> {
-        for piece in &self.upstream.path.0 {
+        for part in &self.upstream.path.0 {
             let out = key.buffer();
-            let begin = out.len();
-            let (name, raw) = match piece {
-                PathPart::Literal(text) => {
-                    out.extend_from_slice(text.as_bytes());
-                    continue;
-                }
+            out.push(b'/');
+            match part {
+                PathPart::Literal(text) => out.extend_from_slice(text.as_bytes()),
                 PathPart::Tail => {
-                    let tail = captures.get(TAIL).unwrap_or("");
-                    out.extend_from_slice(tail.as_bytes());
-                    ("path", tail)
+                    out.extend_from_slice(captures.get(TAIL).unwrap_or("").as_bytes());
                 }
                 PathPart::Param(at) => {
                     let Parameter { name, kind, .. } = &self.request.params[*at];
-                    let raw = captures.get(&**name).unwrap_or("");
-                    kind.write_canonical(name, raw, false, out)?;
-                    (&**name, raw)
+                    kind.write_canonical(name, captures.get(&**name).unwrap_or(""), false, out)?;
                 }
-            };
-            // A text may contain encoded slashes.
-            if has_dot_segment(&out[begin..]) {
-                return Err(Invalid::new(name, raw, NO_DOTS));
             }
         }
         Ok(())
@@ -104,15 +89,8 @@ impl Route {
     /// The key of a page of the list of the block at a height; `None` where this
     /// route does not have whole blocks' lists.
     pub(crate) fn key_of_block(&self, height: u32, limit: u64, offset: u64) -> Option<Key> {
-        let mut key = Key::begin(self.number);
-        for piece in &self.upstream.path.0 {
-            let text = match piece {
-                PathPart::Literal(text) => text.to_string(),
-                PathPart::Param(at) if self.is_block(*at) => height.to_string(),
-                PathPart::Param(_) | PathPart::Tail => return None,
-            };
-            key.buffer().extend_from_slice(text.as_bytes());
-        }
+        self.chain.segments.block?;
+        let mut target = self.upstream.path.with(&height.to_string())?;
         let mut separator = '?';
         for parameter in &self.request.query {
             let value = match &*parameter.name {
@@ -121,113 +99,15 @@ impl Route {
                 _ if parameter.default.is_none() => continue,
                 _ => return None,
             };
-            let pair = format!("{separator}{}={value}", parameter.name);
-            key.buffer().extend_from_slice(pair.as_bytes());
+            target.push_str(&format!("{separator}{}={value}", parameter.name));
             separator = '&';
         }
-        Some(key)
+        Some(Key::of(self.number, &target))
     }
-
-    fn is_block(&self, at: usize) -> bool {
-        let parameter = self.request.params.get(at);
-        parameter.is_some_and(|param| matches!(param.kind, ParameterType::Block))
-    }
-}
-
-/// Whether a path has a dot segment (RFC 3986 §5.2.4), `.` or `..`, in any form that some
-/// server takes for one: it would lead to a path outside of the base URL or of
-/// `upstream_path`.
-///
-/// A dot may be percent-encoded. A segment may end with a slash or a backslash, either of
-/// which may be percent-encoded, or with the semicolon of parameters or a NUL, which some
-/// servers remove before they resolve dots. Text that is encoded twice is not decoded twice
-/// by a server that follows the RFC.
-pub(super) fn has_dot_segment(path: &[u8]) -> bool {
-    // Most paths contain neither.
-    if memchr::memchr2(b'.', b'%', path).is_none() {
-        return false;
-    }
-    // The dots that the segment consists of so far; `None` where it has another byte.
-    let mut dots = Some(0);
-    for byte in percent_decode(path).chain([b'/']) {
-        let ends = matches!(byte, b'/' | b'\\' | b';' | 0);
-        if ends && matches!(dots, Some(1 | 2)) {
-            return true;
-        }
-        dots = match byte {
-            b'/' | b'\\' => Some(0),
-            b'.' => dots.map(|dots| dots + 1),
-            _ => None,
-        };
-    }
-    false
 }
 
 /// Whether the name of a parameter came, perhaps percent-encoded.
 fn is_name(sent: &str, name: &str) -> bool {
     // A declared name needs no encoding.
     sent == name || sent.contains(['%', '+']) && decode(sent, true).is_some_and(|sent| sent == name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn forms_of_dot_segments() {
-        for path in [
-            ".",
-            "..",
-            "../x",
-            "a/..",
-            "a/./b",
-            "a/../b",
-            "a/%2e%2e/b",
-            "a/%2E%2e/b",
-            "a/%2e",
-            "a/.%2E/b",
-            "%2e./b",
-            "a//../b",
-            "..%2fb",
-            "a%2F..%2Fb",
-            "a%2f%2e%2e",
-            "..\\b",
-            "a\\..",
-            "..%5Cb",
-            "a%5c..",
-            "..;/b",
-            "..;x=y/b",
-            "a/..%3b/b",
-            "a/.;/b",
-            "..%00",
-            "a/..%00x/b",
-            "a/.../..",
-        ] {
-            assert!(has_dot_segment(path.as_bytes()), "{path}");
-        }
-        for path in [
-            "",
-            "a/b",
-            "a.b/c",
-            "..a",
-            "a..",
-            "a../b",
-            "a/.b",
-            "a/b./c",
-            "...",
-            "a/.../b",
-            "%2e%2e%2e",
-            ".well-known/x",
-            "a/..b;c",
-            "a/b..;c",
-            "%252e%252e/b",
-            "..%252fb",
-            "%2",
-            "%",
-            "a%20.%20b",
-            "a/%2eb",
-        ] {
-            assert!(!has_dot_segment(path.as_bytes()), "{path}");
-        }
-    }
 }

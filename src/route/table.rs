@@ -1,12 +1,10 @@
 //! The table of all routes, with the router that finds one for a path.
 
-use std::borrow::Cow;
-
 use matchit::{Params, Router};
+use percent_encoding::percent_decode;
 
 use super::Route;
 use super::template::{TAIL, is_tail};
-use crate::validate::decode;
 
 /// The most routes: their numbers have 16 bits.
 const MOST_ROUTES: usize = 1 << 16;
@@ -99,18 +97,13 @@ impl RouteTable {
         self.routes.iter().find(|route| route.number == number)
     }
 
-    /// The route that matches a path. None matches a path with a dot segment as a
-    /// parameter, since the upstream might resolve it. [`Route::canonical`] refuses
-    /// those within a tail or a parameter.
+    /// The route that matches a path. None matches a path with a dot segment, since the
+    /// upstream, or a proxy before it, could resolve it to another.
     pub fn find<'t, 'p>(&'t self, path: &'p str) -> Option<RouteMatch<'t, 'p>> {
-        let found = self.router.at(path).ok()?;
-        // Most paths have none, and their parameters need not be looked at for it.
-        let may_have_dots = memchr::memchr2(b'.', b'%', path.as_bytes()).is_some();
-        let is_dots = |text: Cow<'_, str>| matches!(&*text, "." | "..");
-        let mut values = found.params.iter().filter(|(name, _)| *name != TAIL);
-        if may_have_dots && values.any(|(_, value)| decode(value, false).is_some_and(is_dots)) {
+        if has_dot_segment(path.as_bytes()) {
             return None;
         }
+        let found = self.router.at(path).ok()?;
         let index = *found.value;
         Some(RouteMatch {
             route: &self.routes[usize::from(index)],
@@ -137,4 +130,96 @@ fn shape(path: &str) -> Vec<&str> {
     let segments = path.split('/');
     let shape = segments.map(|part| if part.starts_with('{') { "{}" } else { part });
     shape.collect()
+}
+
+/// Whether a path has a dot segment (RFC 3986 §5.2.4), `.` or `..`, in any form that some
+/// server takes for one: it would lead to a path outside of the base URL or of
+/// `upstream_path`.
+///
+/// A dot may be percent-encoded. A segment may end with a slash or a backslash, either of
+/// which may be percent-encoded, or with the semicolon of parameters or a NUL, which some
+/// servers remove before they resolve dots. Text that is encoded twice is not decoded twice
+/// by a server that follows the RFC.
+fn has_dot_segment(path: &[u8]) -> bool {
+    // Most paths contain neither.
+    if memchr::memchr2(b'.', b'%', path).is_none() {
+        return false;
+    }
+    // The dots that the segment consists of so far; `None` where it has another byte.
+    let mut dots = Some(0);
+    for byte in percent_decode(path).chain([b'/']) {
+        let ends = matches!(byte, b'/' | b'\\' | b';' | 0);
+        if ends && matches!(dots, Some(1 | 2)) {
+            return true;
+        }
+        dots = match byte {
+            b'/' | b'\\' => Some(0),
+            b'.' => dots.map(|dots| dots + 1),
+            _ => None,
+        };
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_of_dot_segments() {
+        for path in [
+            ".",
+            "..",
+            "../x",
+            "a/..",
+            "a/./b",
+            "a/../b",
+            "a/%2e%2e/b",
+            "a/%2E%2e/b",
+            "a/%2e",
+            "a/.%2E/b",
+            "%2e./b",
+            "a//../b",
+            "..%2fb",
+            "a%2F..%2Fb",
+            "a%2f%2e%2e",
+            "..\\b",
+            "a\\..",
+            "..%5Cb",
+            "a%5c..",
+            "..;/b",
+            "..;x=y/b",
+            "a/..%3b/b",
+            "a/.;/b",
+            "..%00",
+            "a/..%00x/b",
+            "a/.../..",
+        ] {
+            assert!(has_dot_segment(path.as_bytes()), "{path}");
+        }
+        for path in [
+            "",
+            "a/b",
+            "a.b/c",
+            "..a",
+            "a..",
+            "a../b",
+            "a/.b",
+            "a/b./c",
+            "...",
+            "a/.../b",
+            "%2e%2e%2e",
+            ".well-known/x",
+            "a/..b;c",
+            "a/b..;c",
+            "%252e%252e/b",
+            "..%252fb",
+            "%2",
+            "%",
+            "a%20.%20b",
+            "a/%2eb",
+        ] {
+            assert!(!has_dot_segment(path.as_bytes()), "{path}");
+        }
+    }
 }

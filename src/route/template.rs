@@ -1,7 +1,7 @@
 //! Path templates, such as `/blocks/{block}/activity` and `/{rest:*}`. Pure; parsed at
 //! load.
 
-/// A path with parameters, in pieces.
+/// A path with parameters: its segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathTemplate(pub(super) Vec<PathPart>);
 
@@ -75,56 +75,40 @@ impl PathTemplate {
     /// Where it is invalid or has a parameter that is not in `names`.
     pub(crate) fn new(path: &str, names: &[&str]) -> Result<Self, String> {
         parameter_names(path)?;
-        let mut pieces = Vec::new();
-        let mut literal = String::new();
-        for segment in path.split('/').skip(1) {
-            literal.push('/');
-            if is_tail(segment) {
-                pieces.push(PathPart::Literal(std::mem::take(&mut literal).into()));
-                pieces.push(PathPart::Tail);
-                continue;
-            }
-            let Some(name) = parameter(segment) else {
-                literal.push_str(segment);
-                continue;
-            };
-            let index = names.iter().position(|n| *n == name);
-            let index = index
-                .ok_or_else(|| format!("there is no parameter {{{name}}} in the route's path"))?;
-            pieces.push(PathPart::Literal(std::mem::take(&mut literal).into()));
-            pieces.push(PathPart::Param(index));
+        let part = |segment: &str| {
+            Ok(match parameter(segment) {
+                Some(name) => {
+                    let at = names.iter().position(|own| *own == name);
+                    PathPart::Param(at.ok_or_else(|| {
+                        format!("there is no parameter {{{name}}} in the route's path")
+                    })?)
+                }
+                None if is_tail(segment) => PathPart::Tail,
+                None => PathPart::Literal(segment.into()),
+            })
+        };
+        let parts: Result<_, String> = path.split('/').skip(1).map(part).collect();
+        Ok(Self(parts?))
+    }
+
+    /// The path with a value of its only parameter; `None` where it has others, or a tail.
+    pub(crate) fn with(&self, value: &str) -> Option<String> {
+        let mut path = String::new();
+        let mut value = Some(value);
+        for part in &self.0 {
+            path.push('/');
+            path.push_str(match part {
+                PathPart::Literal(text) => text,
+                PathPart::Param(_) => value.take()?,
+                PathPart::Tail => return None,
+            });
         }
-        if !literal.is_empty() {
-            pieces.push(PathPart::Literal(literal.into()));
-        }
-        Ok(Self(pieces))
+        Some(path)
     }
 
     /// The segment of a parameter, counted from 0.
     pub(crate) fn segment_of(&self, parameter: usize) -> Option<usize> {
-        let is_it = |part: &PathPart| *part == PathPart::Param(parameter);
-        let at = self.0.iter().position(is_it)?;
-        let slashes = self.0[..at].iter().map(|part| match part {
-            PathPart::Literal(text) => text.matches('/').count(),
-            PathPart::Param(_) | PathPart::Tail => 0,
-        });
-        slashes.sum::<usize>().checked_sub(1)
-    }
-
-    /// Whether values of its parameters may make it a path.
-    pub(crate) fn may_make(&self, path: &str) -> bool {
-        let mut rest = path;
-        for part in &self.0 {
-            let after = match part {
-                PathPart::Literal(text) => rest.strip_prefix(&**text),
-                PathPart::Param(_) => rest.get(rest.find('/').unwrap_or(rest.len())..),
-                PathPart::Tail => Some(""),
-            };
-            match after {
-                Some(after) => rest = after,
-                None => return false,
-            }
-        }
-        rest.is_empty()
+        let mut parts = self.0.iter();
+        parts.position(|part| *part == PathPart::Param(parameter))
     }
 }

@@ -95,10 +95,6 @@ fn key(target: &str) -> Result<String, String> {
     let table = table();
     let found = table.find(path).ok_or("no route")?;
     let key = found.route.canonical(&found.captures, query);
-    if let Ok(key) = &key {
-        let path = canonical::path(key.target());
-        assert!(found.route.upstream.path.may_make(path), "{target}");
-    }
     key.map(|key| key.target().to_owned())
         .map_err(|why| why.to_string())
 }
@@ -168,35 +164,10 @@ fn paths_without_a_route() {
         "/Tokens/a",
         "/tokens/.",
         "/tokens/..",
-        "/tokens/%2e%2E",
-        "/tokens/.%2e",
         "/blocks/../activity",
         "/blocks%2F1/activity",
     ] {
         assert!(table().find(path).is_none(), "{path}");
-    }
-}
-
-#[test]
-fn a_parameter_with_a_dot_segment_is_refused() {
-    let table = table();
-    for (ticker, is_refused) in [
-        ("..%2f..%2fsecret", true),
-        ("a%2F..%2Fb", true),
-        ("..%5csecret", true),
-        ("..;", true),
-        ("..%3bx%2Fsecret", true),
-        ("%2e%2e%2fsecret", true),
-        ("a%2Fb", false),
-        ("..a", false),
-        ("a..%2Fb", false),
-        ("...", false),
-        ("%252e%252e%252fa", false),
-    ] {
-        let path = format!("/tokens/{ticker}");
-        let found = table.find(&path).unwrap();
-        let key = found.route.canonical(&found.captures, None);
-        assert_eq!(key.is_err(), is_refused, "{ticker}");
     }
 }
 
@@ -206,21 +177,7 @@ fn a_tail_matches_the_rest_of_the_path_unchanged() {
     all.request.any_query = true;
     let files = route("files", "/files/{rest:*}", vec![], vec![]);
     let table = RouteTable::new(vec![all, files]).unwrap();
-    for path in [
-        "/files/../a",
-        "/files/a/%2e%2E/b",
-        "/files/.",
-        "/..",
-        "/a/..%2Fb",
-        "/a/..;/b",
-    ] {
-        let found = table.find(path).unwrap();
-        let refused = found.route.canonical(&found.captures, None);
-        let invalid = refused
-            .err()
-            .unwrap_or_else(|| panic!("{path} is accepted"));
-        assert_eq!(&*invalid.parameter, "path");
-    }
+    assert!(table.find("/files/a/%2e%2E/b").is_none());
     for (path, query, name, target) in [
         ("/", None, "all", "/"),
         (
@@ -237,36 +194,6 @@ fn a_tail_matches_the_rest_of_the_path_unchanged() {
         assert_eq!(&*found.route.name, name, "{path}");
         let key = found.route.canonical(&found.captures, query).unwrap();
         assert_eq!(key.target(), target);
-    }
-}
-
-#[test]
-fn responses_are_stored_only_for_paths_that_a_route_makes() {
-    for (template, path, expected) in [
-        ("/a/{x}/b", "/a/1/b", true),
-        ("/a/{x}/b", "/a/1%2F2/b", true),
-        ("/a/{x}/b", "/a/1/2/b", false),
-        ("/a/{x}/b", "/a/1/b/", false),
-        ("/a/{x}/b", "/a/1", false),
-        ("/a/{x}", "/a/1", true),
-        ("/a/{x}", "/a/1/2", false),
-        ("/a/{x}", "/b/1", false),
-        ("/a", "/a", true),
-        ("/a", "/a/1", false),
-        ("/a/{rest:*}", "/a/", true),
-        ("/a/{rest:*}", "/a/1/2", true),
-        ("/a/{rest:*}", "/a", false),
-        ("/{rest:*}", "/", true),
-    ] {
-        let names = parameter_names(template).unwrap();
-        let made = PathTemplate::new(template, &names).unwrap();
-        assert_eq!(made.may_make(path), expected, "{template} and {path}");
-        let mut route = route("one", template, vec![], vec![]);
-        let target = format!("{path}?x=/a/1/b");
-        for (mode, may) in [(Mode::Respect, expected), (Mode::Off, false)] {
-            route.cache.mode = mode;
-            assert_eq!(route.may_have_stored(&target), may, "{template}, {target}");
-        }
     }
 }
 

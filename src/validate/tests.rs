@@ -119,8 +119,6 @@ fn tickers() {
         ("%4", None),
         ("", None),
         ("🐸", None),
-        (".", None),
-        ("%2E%2e", None),
         ("..a", Some("..a")),
         (&hundred, Some(&hundred)),
         (&longer, None),

@@ -170,11 +170,9 @@ async fn no_target_escapes_the_base_urls_path() {
             for method in ["GET", "POST", "HEAD"] {
                 let target = format!("{prefix}{tail}");
                 let answer = client.request(method, &target, &[]).await;
-                assert_eq!(answer.status, 400, "{method} {target}");
+                assert_eq!(answer.status, 404, "{method} {target}");
             }
         }
-        let answer = client.get(&format!("{prefix}../x")).await;
-        assert_eq!(answer.problem()["parameter"], "path");
         assert_eq!(upstream.count(), before);
         // What only looks like one goes up as it came, and so does the query.
         for tail in ["%252e%252e/x", "a..b/...", ".well-known/x", "x?y=../z"] {
