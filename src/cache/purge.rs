@@ -10,14 +10,14 @@
 //! that was current when the fetch began.
 
 use std::collections::VecDeque;
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, RwLock};
 
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
 use super::key::{route_of, target_of};
-use crate::sync::{lock, read, write};
+use crate::sync::{read, write};
 
 /// What to purge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,15 +32,6 @@ pub enum Purge {
         route: u16,
         /// The canonical target, query included.
         target: Box<str>,
-    },
-    /// All paths of a route with a given value in one segment.
-    Segment {
-        /// The route.
-        route: u16,
-        /// The segment, counted from 0 after the first slash.
-        at: usize,
-        /// Its canonical value.
-        value: Box<str>,
     },
     /// One path of a route, whatever the query.
     Path {
@@ -84,11 +75,10 @@ impl Purge {
             Self::Target { route, target } => {
                 of_route(route) && *target_of(subject.key) == **target
             }
-            Self::Segment { route, at, value } => {
-                let segment = path_of(subject.key).split('/').nth(at + 1);
-                of_route(route) && segment == Some(value)
+            Self::Path { route, path } => {
+                let own = target_of(subject.key).split('?').next();
+                of_route(route) && own == Some(path)
             }
-            Self::Path { route, path } => of_route(route) && *path_of(subject.key) == **path,
             Self::Heights { tip, from, to } => subject.blocks.is_some_and(|(of, blocks)| {
                 tip.is_none_or(|tip| tip == of) && *from <= blocks.1 && blocks.0 <= *to
             }),
@@ -98,11 +88,6 @@ impl Purge {
             }
         }
     }
-}
-
-fn path_of(key: &[u8]) -> &str {
-    let target = target_of(key);
-    target.split('?').next().unwrap_or(target)
 }
 
 /// The number of the last purge that a stored response was checked against.
@@ -140,7 +125,6 @@ pub(super) struct Purges {
     /// The remembered records, oldest first. A response that was last checked
     /// before the oldest counts as purged.
     records: RwLock<VecDeque<Purge>>,
-    order: Mutex<()>,
 }
 
 /// How many purges are remembered. The store is swept soon after each purge, so
@@ -153,22 +137,18 @@ impl Purges {
         self.last.load(Ordering::Acquire)
     }
 
-    /// While this is held, nobody else purges.
-    pub(super) fn in_order(&self) -> MutexGuard<'_, ()> {
-        lock(&self.order)
-    }
-
-    /// Adds a purge, which applies once this returns. Returns its number.
-    pub(super) fn push(&self, purge: Purge) -> u64 {
+    /// Adds purges, which apply once this returns. `first` is called before that, with the
+    /// number of the last of them, and while nobody else purges.
+    pub(super) fn push<T>(&self, purges: &[Purge], first: impl FnOnce(u64) -> T) -> (u64, T) {
         let mut records = write(&self.records);
-        records.push_back(purge);
-        if records.len() > REMEMBERED {
-            records.pop_front();
-        }
+        let number = self.last.load(Ordering::Relaxed) + purges.len() as u64;
+        let done = first(number);
+        records.extend(purges.iter().cloned());
+        let excess = records.len().saturating_sub(REMEMBERED);
+        records.drain(..excess);
         // The lock orders writers; readers look at this number only.
-        let number = self.last.load(Ordering::Relaxed) + 1;
         self.last.store(number, Ordering::Release);
-        number
+        (number, done)
     }
 
     /// Whether any purge after `since` matches.
@@ -214,11 +194,6 @@ mod tests {
             route,
             target: target.into(),
         };
-        let segment = |route, at, value: &str| Purge::Segment {
-            route,
-            at,
-            value: value.into(),
-        };
         let heights = |tip, from, to| Purge::Heights { tip, from, to };
         for (purge, expected) in [
             (Purge::All, true),
@@ -233,12 +208,6 @@ mod tests {
                 target(2, "/blocks/840000/activity?limit=20&offset=0"),
                 false,
             ),
-            (segment(3, 1, "840000"), true),
-            (segment(3, 2, "activity"), true),
-            (segment(3, 1, "84000"), false),
-            (segment(3, 0, "840000"), false),
-            (segment(3, 3, ""), false),
-            (segment(2, 1, "840000"), false),
             (heights(Some(1), 840_002, u32::MAX), true),
             (heights(Some(1), 840_003, u32::MAX), false),
             (heights(Some(0), 840_002, u32::MAX), false),
@@ -267,15 +236,17 @@ mod tests {
             body: &[],
         };
         let any = |since| purges.any(since, |purge| purge.matches(&subject));
+        let push = |route| purges.push(&[Purge::Route(route)], |number| number);
         assert_eq!(purges.last(), 0);
-        assert_eq!(purges.push(Purge::Route(1)), 1);
+        assert_eq!(push(1), (1, 1));
         assert!(any(0));
         assert!(!any(1));
-        assert_eq!(purges.push(Purge::Route(2)), 2);
+        assert_eq!(push(2), (2, 2));
         assert!(!any(1));
-        for _ in 0..REMEMBERED {
-            purges.push(Purge::Route(9));
-        }
+        let many = vec![Purge::Route(9); REMEMBERED];
+        purges.push(&many, |_| {
+            assert_eq!(purges.last(), 2, "they do not apply yet")
+        });
         assert!(any(1), "forgotten is purged");
         assert!(!any(purges.last()));
     }

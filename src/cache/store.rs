@@ -4,8 +4,8 @@
 //! decided by `freshness` and `reuse`. moka may refuse or evict any entry at any
 //! time, so no caller may expect to read what it has just written.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -214,23 +214,16 @@ impl Store {
 
     /// Purges. Once this returns, no request that begins later is answered with
     /// a matching response, whether it is stored now or still being fetched.
-    /// Returns the purge's number.
-    pub fn purge(&self, purge: Purge) -> u64 {
-        self.purges.push(purge)
-    }
-
-    /// While this is held, nobody else purges.
-    pub(crate) fn in_order(&self) -> MutexGuard<'_, ()> {
-        self.purges.in_order()
+    /// `first` is called before that, with the number of the last of these purges, and while
+    /// nobody else purges. Returns the number, and what `first` did.
+    pub(crate) fn purge<T>(&self, purges: &[Purge], first: impl FnOnce(u64) -> T) -> (u64, T) {
+        self.purges.push(purges, first)
     }
 
     /// Purges a key for an unsafe request.
     pub(crate) fn invalidate(&self, key: &Key) {
-        let _in_order = self.in_order();
-        self.purge(Purge::Target {
-            route: key.route(),
-            target: key.target().into(),
-        });
+        let (route, target) = (key.route(), key.target().into());
+        self.purge(&[Purge::Target { route, target }], drop);
     }
 
     /// Makes moka keep its bound once enough was inserted. moka itself does so

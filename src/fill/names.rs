@@ -108,9 +108,7 @@ impl StoredNames {
         };
         let rows = match purge {
             Purge::All | Purge::Text(_) => None,
-            Purge::Route(of) | Purge::Segment { route: of, .. } => {
-                route(of).map(|route| vec![PurgeRows::below(route, String::new())])
-            }
+            Purge::Route(of) => route(of).map(|route| vec![PurgeRows::below(route, String::new())]),
             Purge::Target { route: of, target } => {
                 route(of).map(|route| vec![whole(route, target)])
             }
@@ -168,11 +166,6 @@ mod tests {
                 route: 3,
                 target: "/a?b".into(),
             },
-            Purge::Segment {
-                route: 4,
-                at: 2,
-                value: "ordi".into(),
-            },
             Purge::Path {
                 route: 4,
                 path: "/a".into(),
@@ -203,15 +196,6 @@ mod tests {
         let rows = |purge| names().rows(&purge);
         assert_eq!(rows(Purge::Text("abc".into())), [PurgeRows::All]);
         assert_eq!(rows(Purge::Route(99)), [PurgeRows::All]);
-        let segment = Purge::Segment {
-            route: 4,
-            at: 2,
-            value: "ordi".into(),
-        };
-        assert_eq!(
-            rows(segment),
-            [PurgeRows::below("tokens".into(), String::new())]
-        );
         let path = Purge::Path {
             route: 3,
             path: "/a".into(),

@@ -61,13 +61,7 @@ impl Fill {
         let rows = purges.iter().flat_map(|purge| lower.names.rows(purge));
         let rows: Vec<_> = rows.collect();
         // The rows first: a look-up that memory does not see as older finds none of them.
-        let _in_order = store.in_order();
-        let number = store.purges() + purges.len() as u64;
-        let durable = lower.answers.purge(rows, number);
-        for purge in purges {
-            store.purge(purge.clone());
-        }
-        (number, durable)
+        store.purge(purges, |number| lower.answers.purge(rows, number))
     }
 
     /// Purges whatever mentions a block at a height or above, which the chain has reported

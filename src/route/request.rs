@@ -7,7 +7,6 @@ use super::{Parameter, Route};
 use crate::cache::key::Key;
 use crate::validate::{Invalid, decode};
 
-
 impl Route {
     /// Validates a request and makes its cache key, which contains its canonical
     /// form.

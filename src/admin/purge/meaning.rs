@@ -133,20 +133,22 @@ fn blocks(routes: &RouteTable, name: &str) -> Vec<Purge> {
     segments(routes, |route| route.chain.segments.block, name)
 }
 
-/// The purges of a value in a segment, on the routes that have such a segment.
+/// The purges of a value in a segment, on the routes that have such a segment: of its path,
+/// or of the whole route where the path has other parameters.
 fn segments(
     routes: &RouteTable,
     place: impl Fn(&Route) -> Option<usize>,
     value: &str,
 ) -> Vec<Purge> {
-    let purge = |own: &Route| {
-        Some(Purge::Segment {
+    let own = routes.routes().iter();
+    let purge = |own: &Route| match own.upstream.path.with(value) {
+        Some(path) => Purge::Path {
             route: own.number,
-            at: place(own)?,
-            value: value.into(),
-        })
+            path: path.into(),
+        },
+        None => Purge::Route(own.number),
     };
-    routes.routes().iter().filter_map(purge).collect()
+    own.filter(|own| place(own).is_some()).map(purge).collect()
 }
 
 impl Alias {

@@ -89,7 +89,7 @@ fn an_answer_requested_before_an_invalidation_is_not_stored_after_it() {
     );
     assert_eq!(put("/b", before), 1, "another key");
     assert_eq!(put("/a", store.purges()), 1);
-    store.purge(Purge::All);
+    store.purge(&[Purge::All], drop);
     assert_eq!(put("/b", before), 0);
     assert!(store.variants(&key("/a")).is_none());
 }
@@ -124,7 +124,7 @@ fn a_body_in_a_coding_counts_and_goes_with_its_response() {
     put();
     assert!(bytes() < before + 500 && open(Coding::Gzip).is_some());
     // It is purged, and what is made late is not stored.
-    store.purge(Purge::All);
+    store.purge(&[Purge::All], drop);
     assert!(open(Coding::Gzip).is_none());
     store.add_encoded(&key("/a"), (&found, Coding::Zstd), None);
     assert_eq!((bytes(), store.size().entries), (0, 0));
