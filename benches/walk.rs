@@ -182,6 +182,6 @@ fn walk(bencher: divan::Bencher<'_, '_>, limited: bool) {
         assert!(matches!(walk, ResponseFuture::Done(_)), "a hit");
         walk
     });
-    server.drain();
+    server.drain(Duration::ZERO);
     server.wait();
 }

@@ -22,7 +22,7 @@ mod token;
 
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -46,7 +46,6 @@ use crate::identify::Client;
 use crate::listener::{BoundListener, Current, Drain, is_connection_error};
 use crate::log_writer::LogInterval;
 use crate::reload::{NotReloaded, Reloads};
-use crate::sync::lock;
 use crate::telemetry;
 use crate::wire::Body;
 
@@ -54,11 +53,8 @@ use crate::wire::Body;
 pub struct Admin {
     /// The current gateway.
     pub current: Current,
-    /// The token that requests must have, if any; a reload may change it.
-    pub token: Arc<Mutex<Option<Token>>>,
-    /// The host names that it answers to besides localhost; a reload may change
-    /// them.
-    pub hosts: Arc<ArcSwap<Vec<String>>>,
+    /// Which requests it answers; a reload may change it.
+    pub access: Arc<ArcSwap<Access>>,
     /// Reloads the configuration.
     pub reloads: Arc<Reloads>,
     /// The public listeners, with what is known of their certificates at a time.
@@ -73,6 +69,14 @@ pub struct Admin {
     pub drain: Drain,
     /// The last ten minutes.
     pub history: Arc<ProcessHistory>,
+}
+
+/// Which requests the admin listener answers.
+pub struct Access {
+    /// The token that they must have, if any.
+    pub token: Option<Token>,
+    /// The host names that they may have besides localhost.
+    pub hosts: Vec<String>,
 }
 
 /// The most open connections; for one more, another is closed.
@@ -150,7 +154,8 @@ impl Admin {
             response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
             return response;
         }
-        if !is_probe && let Err((status, detail)) = host::check(&request, &self.hosts.load()) {
+        if !is_probe && let Err((status, detail)) = host::check(&request, &self.access.load().hosts)
+        {
             return problem(status, &detail);
         }
         let (changes, allow) = match path {
@@ -206,7 +211,7 @@ impl Admin {
 
     /// Whether a request has the token.
     fn admits(&self, request: &Request<Incoming>) -> bool {
-        let Some(token) = *lock(&self.token) else {
+        let Some(token) = self.access.load().token else {
             return true;
         };
         let value = request.headers().get(AUTHORIZATION);
@@ -220,7 +225,7 @@ impl Admin {
     /// Reloads the configuration.
     async fn reload(&self) -> Response<Body> {
         let why = match self.reloads.request().await {
-            Ok(done) => return json_body(format!("{:#}\n", done.value())),
+            Ok(notes) => return json_body(format!("{:#}\n", json!({ "notes": notes }))),
             Err(why) => why,
         };
         let status = match &why {

@@ -218,11 +218,8 @@ impl Config {
         }
     }
 
-    /// Makes a sandbox the upstream in place of all others, if one is given.
-    pub fn use_sandbox(&mut self, sandbox: Option<&SandboxUpstream>) {
-        let Some((url, content)) = sandbox else {
-            return;
-        };
+    /// Makes a sandbox the upstream in place of all others.
+    pub fn use_sandbox(&mut self, (url, content): &SandboxUpstream) {
         for settings in &mut self.upstreams {
             settings.urls = vec![url.clone()];
             settings.content = Some(content.clone());

@@ -5,84 +5,71 @@
 //! none. The kind is checked on the open file, so that it cannot change before the file is
 //! read.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
 
+use crate::units;
+
 /// The most bytes of a file of certificate authorities: some ten times those of browsers.
 pub(crate) const MAX_AUTHORITIES: u64 = 4 << 20;
 
-/// Why a file cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// The system refuses.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// It is not a regular file.
-    #[error(
-        "it is {0}; allowed is a regular file, which a reload can read again: write the content to a file and name that one"
-    )]
-    NotRegular(&'static str),
-    /// It is too large.
-    #[error("it has more than {}, the most that is read of it", crate::units::format_size(*.0))]
-    TooLarge(u64),
-}
+/// There is room for so many bytes of a file, whatever its size is said to be: some file systems
+/// say that a file has none.
+const MIN_ROOM: u64 = 64 << 10;
 
-/// Opens a regular file for reading. It does not wait, whatever is there.
+/// Reads a regular file of at most `most` bytes. It does not wait, whatever is there,
+/// unless the file system itself does.
 ///
 /// # Errors
-/// Where the system refuses, or there is something else.
-pub fn open(path: &Path) -> Result<(File, Metadata), FileError> {
+/// Where the system refuses, or there is something else, or it is larger.
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    read_into(path, most, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads a file as [`read`] does, into a buffer that does not grow, since growing leaves copies.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_into(path: &Path, most: u64, bytes: &mut Vec<u8>) -> io::Result<Metadata> {
     // Opening a pipe without a writer would wait for one.
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let opened = OpenOptions::new()
         .read(true)
         .custom_flags(nonblocking)
         .open(path);
-    let file = match opened {
+    let found = match &opened {
+        Ok(file) => file.metadata()?,
         // A socket cannot be opened; the system's message does not say what it is.
-        Err(error) => match std::fs::metadata(path) {
-            Ok(found) if !found.is_file() => return Err(not_regular(&found)),
-            Ok(_) | Err(_) => return Err(error.into()),
-        },
-        Ok(file) => file,
+        Err(_) => std::fs::metadata(path)?,
     };
-    let found = file.metadata()?;
-    match found.is_file() {
-        true => Ok((file, found)),
-        false => Err(not_regular(&found)),
-    }
-}
-
-/// Reads a regular file of at most `most` bytes. It does not wait, whatever is there,
-/// unless the file system itself does.
-///
-/// # Errors
-/// As [`open`], and where it is larger.
-pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, FileError> {
-    let (file, _) = open(path)?;
-    let mut bytes = Vec::new();
-    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > most {
-        true => Err(FileError::TooLarge(most)),
-        false => Ok(bytes),
-    }
-}
-
-fn not_regular(found: &Metadata) -> FileError {
     let kind = found.file_type();
-    FileError::NotRegular(if kind.is_dir() {
-        "a directory"
-    } else if kind.is_fifo() {
-        "a pipe"
-    } else if kind.is_socket() {
-        "a socket"
-    } else {
-        "a device"
-    })
+    if !kind.is_file() {
+        let others = [
+            (kind.is_dir(), "a directory"),
+            (kind.is_fifo(), "a pipe"),
+            (kind.is_socket(), "a socket"),
+        ];
+        let other = others.into_iter().find(|(is_kind, _)| *is_kind);
+        let other = other.map_or("a device", |(_, name)| name);
+        return Err(io::Error::other(format!(
+            "it is {other}; allowed is a regular file, which a reload can read again: write the content to a file and name that one"
+        )));
+    }
+    let room = found.len().max(MIN_ROOM).min(most);
+    bytes.reserve_exact(room as usize + 1);
+    opened?.take(room + 1).read_to_end(bytes)?;
+    if bytes.len() as u64 > room {
+        let room = units::format_size(room);
+        let why = format!("it has more than {room}, the most that is read of it");
+        return Err(io::Error::other(why));
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -99,7 +86,7 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, path("pipe"), mode).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
         assert_eq!(read(&path("file"), 5).unwrap(), b"12345");
-        assert_eq!(read(&path("link"), u64::MAX).unwrap(), b"12345");
+        assert_eq!(read(&path("link"), 1 << 20).unwrap(), b"12345");
         for (name, most, expected) in [
             (
                 "file",

@@ -20,32 +20,9 @@ use crate::sync::lock;
 /// How long the end of a reload is waited for.
 const LONGEST_RELOAD: Duration = Duration::from_secs(60);
 
-/// What a reload has changed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReloadReport {
-    /// Routes that keep their stored responses.
-    pub kept: Vec<String>,
-    /// Routes that are new, or have another meaning than before.
-    pub begun: Vec<String>,
-    /// Routes that no longer exist.
-    pub gone: Vec<String>,
-    /// What else the operator should know, such as settings that need a restart.
-    pub notes: Vec<String>,
-}
-
-impl ReloadReport {
-    /// The report as JSON, for answers and `/status`.
-    pub(crate) fn value(&self) -> Value {
-        json!({
-            "routes": { "kept": self.kept, "begun": self.begun, "gone": self.gone },
-            "notes": self.notes,
-        })
-    }
-}
-
-/// What a reload has changed, or everything that is wrong with the new
-/// configuration.
-pub type ReloadResult = Result<ReloadReport, Vec<String>>;
+/// What the operator should know of a reload that was done, such as settings that need a
+/// restart; or everything that is wrong with the new configuration.
+pub type ReloadResult = Result<Vec<String>, Vec<String>>;
 
 /// Why a requested reload was not done, or is not known to be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,7 +77,7 @@ impl Reloads {
     /// # Errors
     /// Everything that is wrong with the new configuration and secrets; or that a reload
     /// takes longer than one can wait.
-    pub async fn request(self: &Arc<Self>) -> Result<ReloadReport, NotReloaded> {
+    pub async fn request(self: &Arc<Self>) -> Result<Vec<String>, NotReloaded> {
         let reloads = self.clone();
         let reload = spawn_blocking(move || reloads.run());
         let failed = match timeout(LONGEST_RELOAD, reload).await {
@@ -120,14 +97,9 @@ impl Reloads {
         // Before the log, so that whoever reads the log finds it counted.
         self.record(&result);
         match &result {
-            Ok(report) => {
-                tracing::info!(
-                    kept = report.kept.join(", "),
-                    begun = report.begun.join(", "),
-                    gone = report.gone.join(", "),
-                    "reloaded: the new configuration is in use"
-                );
-                for note in &report.notes {
+            Ok(notes) => {
+                tracing::info!("reloaded: the new configuration is in use");
+                for note in notes {
                     tracing::warn!("reloaded, but: {note}");
                 }
                 supervisor::ready("serving, by the configuration of the last reload");
@@ -159,15 +131,13 @@ impl Reloads {
     pub(crate) fn status(&self) -> Value {
         let history = lock(&self.history);
         let last = history.last.as_ref().map(|(at, result)| {
-            let mut value = result
-                .as_ref()
-                .map_or_else(|_| json!({}), ReloadReport::value);
-            let date = date::value(self.clock.wall(*at));
-            value["at"] = date.to_str().unwrap_or("").into();
-            value["seconds_ago"] = self.clock.now().since(*at).as_secs().into();
-            value["ok"] = result.is_ok().into();
-            value["problems"] = json!(result.as_ref().err().unwrap_or(&Vec::new()));
-            value
+            json!({
+                "at": date::value(self.clock.wall(*at)).to_str().unwrap_or(""),
+                "seconds_ago": self.clock.now().since(*at).as_secs(),
+                "ok": result.is_ok(),
+                "notes": result.as_ref().unwrap_or(&Vec::new()),
+                "problems": result.as_ref().err().unwrap_or(&Vec::new()),
+            })
         });
         let is_ok = history.last.as_ref().is_none_or(|(_, last)| last.is_ok());
         json!({ "done": history.done, "refused": history.refused, "ok": is_ok, "last": last })
@@ -192,7 +162,7 @@ mod tests {
     fn a_reload_is_counted_before_it_is_logged() {
         let is_good = AtomicBool::new(true);
         let apply = move || match is_good.swap(false, SeqCst) {
-            true => Ok(ReloadReport::default()),
+            true => Ok(Vec::new()),
             false => Err(vec!["a problem".to_owned()]),
         };
         let reloads = Reloads::new(apply, Clock::machine());
@@ -216,7 +186,7 @@ mod tests {
         let hangs = Mutex::new(hangs);
         let apply = move || {
             lock(&hangs).recv().unwrap();
-            Ok(ReloadReport::default())
+            Ok(Vec::new())
         };
         let reloads = Reloads::new(apply, Clock::machine());
         let runtime = || {
@@ -246,7 +216,7 @@ mod tests {
         go_on.send(()).unwrap();
         go_on.send(()).unwrap();
         let next = runtime().block_on(reloads.request());
-        assert_eq!(next, Ok(ReloadReport::default()));
+        assert_eq!(next, Ok(Vec::new()));
         assert_eq!(counts(&reloads), (2, 0));
     }
 
@@ -255,10 +225,10 @@ mod tests {
         let is_first = AtomicBool::new(true);
         let apply = move || match is_first.swap(false, SeqCst) {
             true => panic!("a fault"),
-            false => Ok(ReloadReport::default()),
+            false => Ok(Vec::new()),
         };
         let reloads = Reloads::new(apply, Clock::machine());
         assert_eq!(reloads.request().await, Err(NotReloaded::Failed));
-        assert_eq!(reloads.request().await, Ok(ReloadReport::default()));
+        assert_eq!(reloads.request().await, Ok(Vec::new()));
     }
 }

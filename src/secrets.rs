@@ -8,65 +8,24 @@
 //! The environment of the process stays in its memory and in `/proc` for as long as
 //! it runs. A secret that must not stay there belongs in a file.
 
-use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use zeroize::Zeroizing;
 
-use crate::regular_file::{self, FileError};
+use crate::regular_file;
 
 /// A text that is zeroed when it is dropped.
 pub type Secret = Zeroizing<String>;
 
-/// Why a secret cannot be read. Names its source, never its content.
-#[derive(Debug, thiserror::Error)]
-pub enum SecretError {
-    /// It is not text.
-    #[error("{0} is not UTF-8; visible ASCII is allowed")]
-    NotText(String),
-    /// The file cannot be read.
-    #[error("cannot read {name}: {error}")]
-    Unreadable {
-        /// The setting and the file.
-        name: String,
-        /// Why.
-        error: FileError,
-    },
-    /// Other users can access the file, or its group can write it.
-    #[error(
-        "{name} has mode {mode:04o}, and so {who}; allowed is 0600, 0400, 0640 or 0440 (nothing for others, no writing for the group): chmod 600 {path}"
-    )]
-    TooOpen {
-        /// The setting and the file.
-        name: String,
-        /// Its mode.
-        mode: u32,
-        /// Who has too much access.
-        who: &'static str,
-        /// The file's path.
-        path: String,
-    },
-    /// The file is too large.
-    #[error("{name} has more than {}, the most that is read of it", crate::units::format_size(*most))]
-    TooLarge {
-        /// The setting and the file.
-        name: String,
-        /// The most bytes.
-        most: u64,
-    },
-}
-
 /// The most bytes of a file: that of client tokens has some 100 for each.
 const MAX_BYTES: u64 = 8 << 20;
-/// There is room for so many at least.
-const MIN_BYTES: u64 = 64 << 10;
 
 /// The value of an environment variable, if it is set.
 ///
 /// # Errors
 /// Where it is not UTF-8.
-pub fn variable(name: &str) -> Result<Option<Secret>, SecretError> {
+pub fn variable(name: &str) -> Result<Option<Secret>, String> {
     let Some(value) = std::env::var_os(name) else {
         return Ok(None);
     };
@@ -74,9 +33,13 @@ pub fn variable(name: &str) -> Result<Option<Secret>, SecretError> {
         Ok(text) => Ok(Some(Secret::new(text))),
         Err(secret) => {
             drop(Zeroizing::new(secret.into_encoded_bytes()));
-            Err(SecretError::NotText(name.to_owned()))
+            Err(not_text(name))
         }
     }
+}
+
+fn not_text(name: &str) -> String {
+    format!("{name} is not UTF-8; visible ASCII is allowed")
 }
 
 /// Reads a file of secrets, which the setting `what` names. Without its byte order
@@ -85,34 +48,21 @@ pub fn variable(name: &str) -> Result<Option<Secret>, SecretError> {
 /// # Errors
 /// Where it cannot be read or is too large, or where others than its owner, and for reading
 /// its group, have access.
-pub fn file(what: &str, path: &Path) -> Result<Secret, SecretError> {
-    let name = format!("{what} {}", path.display());
-    let unreadable = |error| SecretError::Unreadable {
-        name: name.clone(),
-        error,
-    };
-    let (file, found) = regular_file::open(path).map_err(unreadable)?;
+pub fn file(what: &str, path: &Path) -> Result<Secret, String> {
+    let file = path.display();
+    let name = format!("{what} {file}");
+    let mut bytes = Zeroizing::new(Vec::new());
+    let read = regular_file::read_into(path, MAX_BYTES, &mut bytes);
+    let found = read.map_err(|error| format!("cannot read {name}: {error}"))?;
     let mode = found.permissions().mode() & 0o7777;
     if let Some(who) = too_open(mode) {
-        let path = path.display().to_string();
-        return Err(SecretError::TooOpen {
-            name,
-            mode,
-            who,
-            path,
-        });
-    }
-    // Some file systems say that a file has no bytes.
-    let most = found.len().clamp(MIN_BYTES, MAX_BYTES);
-    let mut bytes = Zeroizing::new(Vec::with_capacity(most as usize + 1));
-    let read = file.take(most + 1).read_to_end(&mut bytes);
-    read.map_err(|error| unreadable(error.into()))?;
-    if bytes.len() as u64 > most {
-        return Err(SecretError::TooLarge { name, most });
+        return Err(format!(
+            "{name} has mode {mode:04o}, and so {who}; allowed is 0600, 0400, 0640 or 0440 (nothing for others, no writing for the group): chmod 600 {file}"
+        ));
     }
     match std::str::from_utf8(&bytes) {
         Ok(text) => Ok(Secret::new(text.trim_start_matches('\u{feff}').to_owned())),
-        Err(_where) => Err(SecretError::NotText(name)),
+        Err(_where) => Err(not_text(&name)),
     }
 }
 
@@ -166,12 +116,11 @@ mod tests {
                 Ok(text) => assert!(allowed && *text == "s3cret\n", "{mode:o}"),
                 Err(error) => {
                     assert!(!allowed, "{mode:o}: {error}");
-                    let text = error.to_string();
                     let expected = format!("a.key {path} has mode {mode:04o}, and so ");
-                    assert!(text.starts_with(&expected), "{text}");
-                    assert!(text.ends_with(&format!(": chmod 600 {path}")), "{text}");
-                    assert!(text.contains("allowed is 0600, 0400, 0640 or 0440"));
-                    assert!(!text.contains("s3cret"));
+                    assert!(error.starts_with(&expected), "{error}");
+                    assert!(error.ends_with(&format!(": chmod 600 {path}")), "{error}");
+                    assert!(error.contains("allowed is 0600, 0400, 0640 or 0440"));
+                    assert!(!error.contains("s3cret"));
                 }
             }
         }
@@ -190,34 +139,17 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_what_is_not_a_regular_file() {
-        let said = |path: &Path| file("a.key", path).unwrap_err().to_string();
-        let directory = tempfile::tempdir().unwrap();
-        let text = said(directory.path());
+    fn an_error_names_the_setting_and_the_file() {
+        let said = |path: &Path| file("a.key", path).unwrap_err();
+        let text = said(Path::new("/dev/null"));
         assert!(
-            text.contains("a directory; allowed is a regular file"),
+            text.starts_with("cannot read a.key /dev/null: it is a device;"),
             "{text}"
         );
-        let text = said(Path::new("/dev/null"));
-        assert!(text.contains("it is a device;"), "{text}");
-        let pipe = directory.path().join("pipe");
-        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
-        let text = said(&pipe);
-        assert!(text.contains("it is a pipe;"), "{text}");
-        let text = said(&directory.path().join("none"));
-        assert!(text.starts_with("cannot read a.key /"), "{text}");
         let text = said(written(b"n\xff", 0o600).path());
         assert!(text.ends_with("is not UTF-8; visible ASCII is allowed"));
-    }
-
-    #[test]
-    fn a_file_over_the_bound_is_refused() {
-        let size = usize::try_from(MAX_BYTES).unwrap();
-        let most = written(&vec![b'a'; size], 0o600);
-        assert_eq!(file("a.key", most.path()).unwrap().len(), size);
-        let more = written(&vec![b'a'; size + 1], 0o600);
-        let text = file("a.key", more.path()).unwrap_err().to_string();
+        let large = written(&vec![b'a'; MAX_BYTES as usize + 1], 0o600);
+        let text = said(large.path());
         assert!(text.contains("more than 8MiB"), "{text}");
     }
 

@@ -20,7 +20,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 pub use build::{Process, build};
 pub use error::StartError;
-use http::Uri;
 pub use listeners::bind_tcp;
 use listeners::{Listeners, admin_socket};
 pub use reloader::{LoadedConfig, Loader};
@@ -29,9 +28,8 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::admin::{Admin, Token};
+use crate::admin::{Access, Admin, Token};
 use crate::clock::Clock;
-use crate::config::Config;
 use crate::config::server::ServerTable;
 use crate::gateway::Gateway;
 use crate::listener::{Acceptor, BoundListener, Current};
@@ -97,13 +95,21 @@ impl Server {
     /// # Errors
     /// Where a socket, a thread or the upstream's setup fails; nothing runs then.
     pub fn start(options: Options) -> Result<Self, StartError> {
-        let (clock, has_sandbox) = (options.clock, options.sandbox.is_some());
-        check(&options.loaded, has_sandbox, &clock)?;
+        let (clock, mut loaded) = (options.clock, options.loaded);
+        let (stopped, stopping) = watch::channel(false);
+        let sandbox = options.sandbox;
+        let sandbox = sandbox.map(|own| threads::spawn_sandbox(own, stopping.clone()));
+        let (sandbox, thread) = sandbox.transpose()?.unzip();
+        let threads = Vec::from_iter(thread);
+        if let Some(sandbox) = &sandbox {
+            loaded.config.use_sandbox(sandbox);
+        }
+        check(&loaded, &clock)?;
         let LoadedConfig {
-            mut config,
+            config,
             keys,
             admin_token,
-        } = options.loaded;
+        } = loaded;
         (config.warnings(&keys).iter()).for_each(|warning| tracing::warn!("{warning}"));
         let (tls, now) = (Tls::default(), clock.wall_now());
         let names = config.listeners.iter().map(|one| one.name.as_deref());
@@ -113,12 +119,6 @@ impl Server {
         let (admin_socket, admin) = admin_socket(config.file.admin.listen, passed_admin)?;
         check_admin(admin, admin_token.as_ref())?;
 
-        let (stopped, stopping) = watch::channel(false);
-        let sandbox = options.sandbox;
-        let sandbox = sandbox.map(|own| threads::spawn_sandbox(own, stopping.clone()));
-        let (sandbox, thread) = sandbox.transpose()?.unzip();
-        let threads = Vec::from_iter(thread);
-        config.use_sandbox(sandbox.as_ref());
         let process = Process::new(&config, clock.clone())?;
         let (first, _) = build(config.clone(), &keys, &process, None, None)?;
 
@@ -129,8 +129,10 @@ impl Server {
         let current: Current = Arc::new(ArcSwap::new(first.clone()));
         let acceptor = Acceptor::new(current.clone(), config.connections, workers.len());
         let (changed, changes) = watch::channel(());
-        let admin_token = Arc::new(Mutex::new(admin_token));
-        let hosts = Arc::new(ArcSwap::from_pointee(config.file.admin.hosts.clone()));
+        let access = Arc::new(ArcSwap::from_pointee(Access {
+            token: admin_token,
+            hosts: config.file.admin.hosts.clone(),
+        }));
         let reloader = Reloader {
             load: options.load,
             process,
@@ -141,8 +143,7 @@ impl Server {
             current: current.clone(),
             acceptor: acceptor.clone(),
             listeners: listeners.clone(),
-            admin_token: admin_token.clone(),
-            hosts: hosts.clone(),
+            access: access.clone(),
             server: Arc::new(ArcSwap::from_pointee(config.file.server)),
             changed,
         };
@@ -158,7 +159,7 @@ impl Server {
             stopped,
             threads: Mutex::new(threads),
         };
-        let admin = server.admin(admin_token, hosts, workers.len(), options.config_name);
+        let admin = server.admin(access, workers.len(), options.config_name);
         let (open, stop) = (listeners.clone(), stopping.clone());
         server.spawn("control", control, move || {
             control::run(admin_socket, Arc::new(admin), open, changes, stop)
@@ -175,18 +176,11 @@ impl Server {
     }
 
     /// What the admin listener shows and changes.
-    fn admin(
-        &self,
-        token: Arc<Mutex<Option<Token>>>,
-        hosts: Arc<ArcSwap<Vec<String>>>,
-        workers: usize,
-        config: String,
-    ) -> Admin {
+    fn admin(&self, access: Arc<ArcSwap<Access>>, workers: usize, config: String) -> Admin {
         let bound = self.listeners.clone();
         Admin {
             current: self.current.clone(),
-            token,
-            hosts,
+            access,
             reloads: self.reloads.clone(),
             listeners: Box::new(move |now| bound.bound(now)),
             workers,
@@ -294,18 +288,16 @@ impl Server {
         self.current.load_full()
     }
 
-    /// How long connections are accepted after [`drain`](Self::drain).
+    /// `server.drain_delay`, as it is now.
     pub fn drain_delay(&self) -> Duration {
         self.settings.load().drain_delay
     }
 
-    /// Says that it is not ready, and stops accepting connections after `drain_delay`;
-    /// requests in progress finish. A second call ends the delay. Returns whether connections
-    /// were still accepted.
-    pub fn drain(&self) -> bool {
-        let delay = self.drain_delay();
-        let is_second = self.drain.send_replace(true);
-        if is_second || delay.is_zero() {
+    /// Says that it is not ready, and stops accepting connections after this time; requests in
+    /// progress finish.
+    pub fn drain(&self, delay: Duration) {
+        self.drain.send_replace(true);
+        if delay.is_zero() {
             return self.listeners.drain();
         }
         let listeners = self.listeners.clone();
@@ -313,7 +305,6 @@ impl Server {
             sleep(delay).await;
             listeners.drain();
         });
-        true
     }
 
     /// Waits until all connections are closed, at most `drain_timeout` after connections are
@@ -352,7 +343,7 @@ impl Server {
 ///
 /// # Errors
 /// The first reason, as the start would report it.
-pub fn check(loaded: &LoadedConfig, has_sandbox: bool, clock: &Clock) -> Result<(), StartError> {
+pub fn check(loaded: &LoadedConfig, clock: &Clock) -> Result<(), StartError> {
     let config = &loaded.config;
     let now = clock.wall_now();
     let tls = config.listeners.iter().filter_map(|one| one.tls.as_ref());
@@ -361,9 +352,8 @@ pub fn check(loaded: &LoadedConfig, has_sandbox: bool, clock: &Clock) -> Result<
     if !problems.is_empty() {
         return Err(StartError::Certificates(problems));
     }
-    let served = with_sandbox(config, has_sandbox);
     let (keys, budgets) = (&loaded.keys, Arc::default());
-    Upstreams::new(&served.upstreams, keys, None, &budgets, clock, None)?;
+    Upstreams::new(&config.upstreams, keys, None, &budgets, clock, None)?;
     Ok(())
 }
 
@@ -376,15 +366,4 @@ pub fn check_admin(address: SocketAddr, token: Option<&Token>) -> Result<(), Sta
         true => Ok(()),
         false => Err(StartError::OpenAdmin { address }),
     }
-}
-
-/// The configuration as it is served, but for the sandbox's address, which is known only
-/// once it runs.
-pub fn with_sandbox(config: &Config, has_sandbox: bool) -> Config {
-    let mut served = config.clone();
-    if has_sandbox {
-        let url = Uri::from_static("http://127.0.0.1:1");
-        served.use_sandbox(Some(&(url, Box::default())));
-    }
-    served
 }

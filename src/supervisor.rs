@@ -3,11 +3,10 @@
 //! is alive (sd_notify(3)). Without one the functions of this module do nothing.
 
 use std::io;
-use std::os::fd::AsFd;
 
 use listenfd::ListenFd;
-use rustix::net::sockopt::socket_acceptconn;
 use sd_notify::NotifyState;
+use socket2::SockRef;
 use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 
@@ -83,29 +82,11 @@ pub struct InheritedSockets(Vec<(String, ListeningSocket)>);
 
 /// Why the passed sockets cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum InheritedSocketError {
-    /// Not a listening TCP or unix socket.
-    #[error(
-        "passed socket {number} is not a listening TCP or unix socket: {error}; ListenStream= with a port or a path makes one"
-    )]
-    Unusable {
-        /// Its number, from 1 on.
-        number: usize,
-        /// What is wrong with it.
-        error: io::Error,
-    },
-    /// No listener is left for one.
-    #[error(
-        "passed socket {number} has the name \"{name}\" (FileDescriptorName=), for which there is no listener, or a socket already; allowed are {allowed}, each once, or two sockets without such names, the public one first and then the admin one"
-    )]
-    Unassigned {
-        /// Its number, from 1 on.
-        number: usize,
-        /// Its name.
-        name: String,
-        /// The names that sockets may have.
-        allowed: String,
-    },
+#[error("passed socket {number} {why}")]
+pub struct InheritedSocketError {
+    /// Its number, from 1 on.
+    number: usize,
+    why: String,
 }
 
 /// Takes the passed sockets, and removes their variables from the environment. So
@@ -120,35 +101,33 @@ pub fn inherited_sockets() -> Result<InheritedSockets, InheritedSocketError> {
     let mut sockets = Vec::new();
     for at in 0..passed.len() {
         let name = names.next().unwrap_or_default();
-        let socket = take(&mut passed, at).map_err(|error| InheritedSocketError::Unusable {
+        let socket = take(&mut passed, at).map_err(|error| InheritedSocketError {
             number: at + 1,
-            error,
-        })?;
-        sockets.push((name, socket));
+            why: format!(
+                "is not a listening TCP or unix socket: {error}; ListenStream= with a port or a path makes one"
+            ),
+        });
+        sockets.push((name, socket?));
     }
     Ok(InheritedSockets(sockets))
 }
 
 /// Takes a passed socket, and makes it non-blocking, as tokio needs it.
 fn take(passed: &mut ListenFd, at: usize) -> io::Result<ListeningSocket> {
-    let gone = || io::Error::from(io::ErrorKind::NotFound);
-    if let Ok(socket) = passed.take_unix_listener(at) {
-        let socket = socket.ok_or_else(gone)?;
-        check_listens(&socket)?;
-        socket.set_nonblocking(true)?;
-        return Ok(ListeningSocket::Unix(socket));
+    let socket = match passed.take_unix_listener(at) {
+        Ok(socket) => socket.map(ListeningSocket::Unix),
+        Err(_other_kind) => passed.take_tcp_listener(at)?.map(ListeningSocket::Tcp),
+    };
+    let socket = socket.ok_or(io::ErrorKind::NotFound)?;
+    let options = match &socket {
+        ListeningSocket::Tcp(socket) => SockRef::from(socket),
+        ListeningSocket::Unix(socket) => SockRef::from(socket),
+    };
+    if !options.is_listener()? {
+        return Err(io::Error::other("it does not listen"));
     }
-    let socket = passed.take_tcp_listener(at)?.ok_or_else(gone)?;
-    check_listens(&socket)?;
-    socket.set_nonblocking(true)?;
-    Ok(ListeningSocket::Tcp(socket))
-}
-
-fn check_listens(socket: impl AsFd) -> io::Result<()> {
-    match socket_acceptconn(socket)? {
-        true => Ok(()),
-        false => Err(io::Error::other("it does not listen")),
-    }
+    options.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 impl InheritedSockets {
@@ -205,15 +184,14 @@ fn places(
         match place.filter(|place| !places.contains(place)) {
             Some(place) => places.push(place),
             None => {
-                let names = listeners.iter().flatten().copied();
-                return Err(InheritedSocketError::Unassigned {
+                let mut allowed = vec!["public", "admin"];
+                allowed.extend(listeners.iter().flatten());
+                return Err(InheritedSocketError {
                     number: at + 1,
-                    name: (*name).to_owned(),
-                    allowed: ["public", "admin"]
-                        .into_iter()
-                        .chain(names)
-                        .collect::<Vec<_>>()
-                        .join(", "),
+                    why: format!(
+                        "has the name \"{name}\" (FileDescriptorName=), for which there is no listener, or a socket already; allowed are {}, each once, or two sockets without such names, the public one first and then the admin one",
+                        allowed.join(", ")
+                    ),
                 });
             }
         }

@@ -11,7 +11,7 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// How long the whole exchange may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -19,19 +19,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most bytes of a response's body.
 const MOST_ANSWER: usize = 1 << 20;
-
-/// What to purge.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// These URLs.
-    Urls(Vec<String>),
-    /// All responses of these routes.
-    Routes(Vec<String>),
-    /// All responses with these tags.
-    Tags(Vec<String>),
-    /// Everything.
-    All,
-}
 
 /// Why a purge failed.
 #[derive(Debug, thiserror::Error)]
@@ -63,22 +50,17 @@ pub enum CallError {
     Refused(SocketAddr, String),
 }
 
-/// Sends a purge to an admin listener, and returns its response.
+/// Sends a purge of what is `wanted`, as the body of a request, to an admin listener, and returns
+/// its response.
 ///
 /// # Errors
 /// If the listener cannot be reached, does not answer, or refuses.
 pub async fn purge(
     admin: SocketAddr,
     token: Option<&str>,
-    wanted: &Wanted,
+    wanted: &Value,
 ) -> Result<Value, CallError> {
-    let body = match wanted {
-        Wanted::Urls(urls) => json!({ "url": urls }),
-        Wanted::Routes(names) => json!({ "route": names }),
-        Wanted::Tags(tags) => json!({ "tag": tags }),
-        Wanted::All => json!({ "all": true }),
-    };
-    let mut request = Request::new(Full::new(Bytes::from(body.to_string())));
+    let mut request = Request::new(Full::new(Bytes::from(wanted.to_string())));
     *request.method_mut() = Method::POST;
     if let Some(token) = token {
         let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim()))?;

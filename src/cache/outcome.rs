@@ -115,7 +115,10 @@ impl Outcome {
             Self::Hit { ttl, .. } if ttl < 0 => 1,
             Self::Hit { from, .. } => [0, 5, 6][from as usize],
             Self::Forwarded { collapsed, .. } if collapsed => 3,
-            Self::Forwarded { why, .. } if why == Forward::Bypass => 4,
+            Self::Forwarded {
+                why: Forward::Bypass,
+                ..
+            } => 4,
             Self::Forwarded { .. } => 2,
         }
     }

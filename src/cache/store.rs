@@ -216,7 +216,7 @@ impl Store {
     /// a matching response, whether it is stored now or still being fetched.
     /// `first` is called before that, with the number of the last of these purges, and while
     /// nobody else purges. Returns the number, and what `first` did.
-    pub(crate) fn purge<T>(&self, purges: &[Purge], first: impl FnOnce(u64) -> T) -> (u64, T) {
+    pub fn purge<T>(&self, purges: &[Purge], first: impl FnOnce(u64) -> T) -> (u64, T) {
         self.purges.push(purges, first)
     }
 

@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ordgate::admin::client::{self, CallError, Wanted};
+use ordgate::admin::client::{self, CallError};
 use ordgate::config::Config;
+use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 
 use super::environment::{admin_secret, load};
@@ -48,13 +49,8 @@ pub(super) fn purge(flags: PurgeFlags) -> Result<ExitCode> {
         }
     };
     let wanted = flags.wanted;
-    // Exactly one of them is there.
-    let wanted = match (wanted.url.is_empty(), wanted.route.is_empty(), wanted.all) {
-        (false, ..) => Wanted::Urls(wanted.url),
-        (_, false, _) => Wanted::Routes(wanted.route),
-        (_, _, true) => Wanted::All,
-        (_, _, false) => Wanted::Tags(wanted.tag),
-    };
+    let wanted =
+        json!({ "url": wanted.url, "route": wanted.route, "tag": wanted.tag, "all": wanted.all });
     let token = token.as_ref().map(|token| token.as_str());
     match runtime()?.block_on(client::purge(admin, token, &wanted)) {
         Ok(purged) => {

@@ -16,7 +16,7 @@ pub(super) fn check(flags: &ServeFlags) -> Result<ExitCode> {
     let (loaded, name) = loaded(flags, true)?;
     let address = loaded.config.file.admin.listen;
     serve::check_admin(address, loaded.admin_token.as_ref())?;
-    let checked = serve::check(&loaded, flags.sandbox, &Clock::machine());
+    let checked = serve::check(&loaded, &Clock::machine());
     let verdict = match &checked {
         Ok(()) => "is valid. These values take effect, defaults included:",
         // The values and their documentation are of use before there is an upstream, too.
@@ -41,8 +41,7 @@ pub(super) fn check(flags: &ServeFlags) -> Result<ExitCode> {
         "# admin token: {token}\n# client tokens: {tokens} of {} names\n",
         names.len()
     );
-    let served = serve::with_sandbox(config, flags.sandbox);
-    for warning in served.warnings(keys) {
+    for warning in config.warnings(keys) {
         text += &format!("# warning: {warning}\n");
     }
     let printed = print(&format!("{text}\n{}", config.print()?))?;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use ordgate::admin::Token;
 use ordgate::client_tokens::TokenFile;
 use ordgate::config::{self, Config};
@@ -58,12 +58,17 @@ pub(super) fn loaded(
         Some(first.into())
     });
     config.names_collector = names_collector();
-    if flags.sandbox && sockets_are_loopback {
-        config.lift_limits();
+    if flags.sandbox {
+        // Its address is known only once it runs.
+        let url = base_url("http://127.0.0.1:1").map_err(Error::msg)?;
+        config.use_sandbox(&(url, Box::default()));
+        if sockets_are_loopback {
+            config.lift_limits();
+        }
     }
     config.lowered = fit_connections(&mut config);
     if let Some(path) = &config.tokens.file {
-        let text = secrets::file("clients.token_file", path)?;
+        let text = secrets::file("clients.token_file", path).map_err(Error::msg)?;
         let tokens = TokenFile::parse(path.display(), &text);
         config.tokens.tokens = tokens.map_err(|problem| anyhow!(problem))?.into();
     }
@@ -173,30 +178,26 @@ fn upstream_urls(texts: &[String]) -> Result<BTreeMap<&str, Vec<String>>> {
 
 /// The API keys of all upstreams. Keys of an upstream's own take precedence over shared ones.
 fn provider_keys(config: &Config) -> Result<ProviderKeys> {
-    let mut keys = ProviderKeys::default();
-    let mut shared_file = None;
-    for settings in &config.upstreams {
+    let file = config.file.upstream.api_keys_file.as_deref();
+    let shared = api_keys("ORDGATE_API_KEYS", "upstream.api_keys_file", file)?;
+    let mut keys = ProviderKeys {
+        shared: shared.unwrap_or_default(),
+        ..ProviderKeys::default()
+    };
+    let upstreams = config.upstreams.iter();
+    for settings in upstreams.filter(|settings| *settings.name != *upstream::DEFAULT) {
+        let name = settings.name.to_uppercase().replace('-', "_");
         let file = settings.api_keys_file.as_deref();
-        let own_file = file.filter(|_| settings.has_own_file);
-        if own_file.is_none() {
-            shared_file = shared_file.or(file);
-        }
-        if *settings.name != *upstream::DEFAULT {
-            let key = settings.key("api_keys_file");
-            if let Some(own) = api_keys(&key_variable(&settings.name), &key, own_file)? {
-                keys.own.insert(settings.name.clone(), own);
-            }
+        let own = api_keys(
+            &format!("ORDGATE_API_KEYS_{name}"),
+            &settings.key("api_keys_file"),
+            file.filter(|_| settings.has_own_file),
+        );
+        if let Some(own) = own? {
+            keys.own.insert(settings.name.clone(), own);
         }
     }
-    let shared = api_keys("ORDGATE_API_KEYS", "upstream.api_keys_file", shared_file)?;
-    keys.shared = shared.unwrap_or_default();
     Ok(keys)
-}
-
-/// The environment variable with an upstream's own keys.
-fn key_variable(upstream: &str) -> String {
-    let name = upstream.to_uppercase().replace('-', "_");
-    format!("ORDGATE_API_KEYS_{name}")
 }
 
 fn api_keys(variable: &str, key: &str, file: Option<&Path>) -> Result<Option<Vec<ApiKey>>> {
@@ -216,12 +217,14 @@ pub(super) fn admin_secret(file: Option<&Path>) -> Result<Option<Secret>> {
 /// A secret of the environment, or else of the file that a key names; and where it is from. An
 /// empty variable counts as not set.
 fn secret(variable: &str, key: &str, file: Option<&Path>) -> Result<Option<(Secret, String)>> {
-    let set = secrets::variable(variable)?.filter(|text| !text.trim().is_empty());
+    let set = secrets::variable(variable).map_err(Error::msg)?;
+    let set = set.filter(|text| !text.trim().is_empty());
     match (set, file) {
         (Some(text), _) => Ok(Some((text, variable.to_owned()))),
         (None, Some(path)) => {
             let source = format!("{key} {}", path.display());
-            Ok(Some((secrets::file(key, path)?, source)))
+            let text = secrets::file(key, path).map_err(Error::msg)?;
+            Ok(Some((text, source)))
         }
         (None, None) => Ok(None),
     }

@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Result;
 use ordgate::clock::Clock;
@@ -118,10 +117,10 @@ async fn until_stopped(
     let (public, admin) = (public.join(", "), server.admin);
     supervisor::ready(&format!("serving on {public}, admin on {admin}"));
     tokio::spawn(supervisor::run_watchdog(server.runtimes.clone()));
-    let interrupted = loop {
+    loop {
         tokio::select! {
-            _ = terminate.recv() => break false,
-            _ = interrupt.recv() => break true,
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
             _ = hang_up.recv() => {
                 tracing::info!("SIGHUP: the configuration is read again");
                 let reloads = server.reloads.clone();
@@ -129,38 +128,21 @@ async fn until_stopped(
                 tokio::spawn(async move { drop(reloads.request().await) });
             }
         }
-    };
-    match server.drain_delay() {
-        Duration::ZERO => {
-            tracing::info!("draining: no more connections are accepted, requests under way finish");
-        }
-        time => tracing::info!(
-            drain_delay_ms = time.as_millis(),
-            "draining: /readyz answers 503, and connections are accepted until server.drain_delay is over; then requests under way finish"
-        ),
     }
+    let delay = server.drain_delay();
+    tracing::info!(
+        drain_delay_ms = delay.as_millis(),
+        "draining: /readyz answers 503; connections are accepted until server.drain_delay is over; then requests under way finish"
+    );
     supervisor::stopping();
-    server.drain();
+    server.drain(delay);
     let draining = server.clone();
     let finished = tokio::task::spawn_blocking(move || draining.wait());
-    let stopped_at_once = async {
-        loop {
-            let is_interrupt = tokio::select! {
-                _ = terminate.recv() => false,
-                _ = interrupt.recv() => true,
-            };
-            if server.drain() {
-                tracing::info!("a second signal ends drain_delay");
-            } else if is_interrupt {
-                return;
-            }
-        }
-    };
     tokio::select! {
         _ = finished => Ok(ExitCode::SUCCESS),
         // A second SIGINT stops at once; after SIGTERM, the first one does.
-        () = stopped_at_once => {
-            tracing::warn!(again = interrupted, "stopped at once");
+        _ = interrupt.recv() => {
+            tracing::warn!("stopped at once");
             Ok(ExitCode::from(130))
         }
     }

@@ -56,12 +56,9 @@ enum Type {
     String,
 }
 
-/// A default: a number for an integer, a text for the others.
+/// A default: a text, or a number.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(
-    untagged,
-    expecting = "allowed is a string, or a whole number for type = \"integer\""
-)]
+#[serde(untagged, expecting = "allowed is a string or a whole number")]
 #[schemars(inline)]
 enum DefaultValue {
     Number(u64),
@@ -76,17 +73,10 @@ impl ParameterTable {
             return Err(": a parameter's name has letters, digits, _, - and .".to_owned());
         }
         let kind = self.kind()?;
-        let raw = match &self.default {
-            None => None,
-            Some(DefaultValue::Number(number)) if self.r#type == Type::Integer => {
-                Some(number.to_string())
-            }
-            Some(DefaultValue::Text(text)) if self.r#type != Type::Integer => Some(text.clone()),
-            Some(_) => {
-                let why = ".default is a whole number for type = \"integer\", else a string";
-                return Err(why.to_owned());
-            }
-        };
+        let raw = self.default.as_ref().map(|default| match default {
+            DefaultValue::Number(number) => number.to_string(),
+            DefaultValue::Text(text) => text.clone(),
+        });
         let canonical = |raw: String| {
             let mut canonical = Vec::new();
             let written = kind.write_canonical(name, &raw, true, &mut canonical);

@@ -45,7 +45,7 @@ impl Config {
                 Some(format!("the API key {name} of {table} {warning}"))
             }));
         }
-        warnings.extend(self.warning_of_probes(keys));
+        warnings.extend(self.clone().fit_probes(keys));
         let shared = self.file.shared.as_ref();
         let engine = shared.and_then(|shared| shared.engine.as_ref());
         if engine.is_some_and(EngineUrl::is_exposed) {
@@ -60,14 +60,18 @@ impl Config {
     }
 
     /// Lengthens the time between statuses of the tips where they would take more than a
-    /// quarter of a budget, given the API keys. The [warnings](Self::warnings) say so.
-    pub fn fit_probes(&mut self, keys: &ProviderKeys) {
-        let Some((longer, _)) = self.longer_intervals(keys) else {
-            return;
-        };
-        for (at, every) in longer {
-            self.chain.tips[at].every = every;
-        }
+    /// quarter of a budget, given the API keys; says so.
+    pub fn fit_probes(&mut self, keys: &ProviderKeys) -> Option<String> {
+        let (longer, budget) = self.longer_intervals(keys)?;
+        let fitted = longer.into_iter().map(|(at, every)| {
+            let tip = &mut self.chain.tips[at];
+            tip.every = every;
+            format!("{} every {}", tip.name, units::format(every))
+        });
+        let fitted = fitted.collect::<Vec<_>>().join(" and ");
+        Some(format!(
+            "the tips would take more than a quarter of the budget, {budget} requests a minute: they are read less often, {fitted}, and new blocks are seen later; raise requests_per_minute, or set chain.tip.*.every to these times"
+        ))
     }
 
     /// The tips that are to be read less often, by their numbers, each with the time between
@@ -107,19 +111,6 @@ impl Config {
             (*at, Duration::from_secs(seconds.ceil() as u64))
         });
         (excess > 1.0).then(|| (longer.collect(), least))
-    }
-
-    /// Says which tips are read less often than is configured.
-    fn warning_of_probes(&self, keys: &ProviderKeys) -> Option<String> {
-        let (longer, budget) = self.longer_intervals(keys)?;
-        let tips = longer.iter().map(|(at, every)| {
-            let name = &self.chain.tips[*at].name;
-            format!("{name} every {}", units::format(*every))
-        });
-        let tips = tips.collect::<Vec<_>>().join(" and ");
-        Some(format!(
-            "the tips would take more than a quarter of the budget, {budget} requests a minute: they are read less often, {tips}, and new blocks are seen later; raise requests_per_minute, or set chain.tip.*.every to these times"
-        ))
     }
 }
 

@@ -29,7 +29,6 @@ use crate::limit::Limit;
 use crate::meter::Meter;
 use crate::openapi;
 use crate::probe;
-use crate::reload::ReloadReport;
 use crate::respond::{Document, DocumentText, Responder};
 use crate::route::Route;
 use crate::shared::Shared;
@@ -89,8 +88,8 @@ impl Process {
     }
 }
 
-/// Makes a gateway: the first, or the one that comes after another by reload. Says what
-/// became of the routes of that one. Where it fails, nothing has changed; where it does not,
+/// Makes a gateway: the first, or the one that comes after another by reload. Says which
+/// routes have no use for what that one has stored. Where it fails, nothing has changed; where it does not,
 /// keys and budgets are already those of the new one, which must serve. `substitute` is
 /// called in place of the upstreams.
 ///
@@ -102,7 +101,7 @@ pub fn build(
     process: &Process,
     before: Option<&Gateway>,
     substitute: Option<&Arc<dyn UpstreamClient>>,
-) -> Result<(Arc<Gateway>, ReloadReport), StartError> {
+) -> Result<(Arc<Gateway>, Vec<String>), StartError> {
     config.fit_probes(keys);
     let chain = Arc::new(match before {
         Some(before) => Chain::after(&before.fill.chain, &config.chain),
@@ -116,9 +115,9 @@ pub fn build(
         &process.clock,
         substitute,
     )?;
-    let report = match before {
+    let notes = match before {
         Some(before) => number_routes(&mut config, before, &chain, &upstreams)?,
-        None => ReloadReport::default(),
+        None => Vec::new(),
     };
     let cache = match before {
         Some(before) => before.cache.after(chain.clone()),
@@ -153,7 +152,7 @@ pub fn build(
         |before| before.compressor.clone(),
     );
     let gateway = assemble(&config, clients, fill, (meter, compressor), process);
-    Ok((gateway, report))
+    Ok((gateway, notes))
 }
 
 /// What is looked up where memory has no answer.
@@ -171,14 +170,14 @@ fn lower_tiers(config: &Config, process: &Process, names: StoredNames) -> LowerT
     }
 }
 
-/// Numbers the routes of a configuration that comes after a gateway, and says what became of
-/// that one's routes.
+/// Numbers the routes of a configuration that comes after a gateway, and says which have no use
+/// for what was stored under their names.
 fn number_routes(
     config: &mut Config,
     before: &Gateway,
     chain: &Chain,
     upstreams: &Upstreams,
-) -> Result<ReloadReport, StartError> {
+) -> Result<Vec<String>, StartError> {
     let known = &before.upstreams;
     let keeps = |route: &Route, old: &Route| {
         let (tip, number) = (route.cache.tip, route.upstream.number);
@@ -198,26 +197,17 @@ fn number_routes(
     };
     let numbered = config.routes.renumber(&before.routes, kept);
     numbered.ok_or(StartError::RouteNumbers)?;
-    let (routes, mut report) = (config.routes.routes(), ReloadReport::default());
-    for route in routes {
-        let list = match before.routes.get(route.number) {
-            Some(_) => &mut report.kept,
-            None => &mut report.begun,
-        };
-        list.push(route.name.to_string());
-    }
-    let gone = old_routes
-        .iter()
-        .filter(|old| routes.iter().all(|route| route.name != old.name));
-    report.gone = gone.map(|old| old.name.to_string()).collect();
-    let moved = upstreams.iter().filter(|(number, upstream)| {
-        known.named(upstream.name()).is_some() && !upstreams.stays(*number, known)
+    let changed = config.routes.routes().iter().filter(|route| {
+        old_routes.iter().any(|old| old.name == route.name)
+            && before.routes.get(route.number).is_none()
     });
-    report.notes.extend(moved.map(|(_, upstream)| {
-        let key = upstream.settings.key("url");
-        format!("{key} has changed: responses stored from the previous upstream are not served")
-    }));
-    Ok(report)
+    let note = |route: &Route| {
+        format!(
+            "the route \"{}\", its tip or its upstream is another one: what was stored for it is not served",
+            route.name
+        )
+    };
+    Ok(changed.map(note).collect())
 }
 
 /// How clients are identified and limited.

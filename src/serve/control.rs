@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::sleep;
 
 use super::Listeners;
 use super::threads::stopped;
@@ -35,20 +36,27 @@ pub(super) async fn run(
         Err(error) => return tracing::error!(%error, "the admin socket cannot be used"),
     };
     let (current, history) = (admin.current.clone(), admin.history.clone());
-    let mut round = 0;
-    let maintenance = maintain_periodically(|| {
-        round += 1;
-        let reads_certificates = round % CERTIFICATE_ROUNDS == 0;
-        let (gateway, listeners) = (current.load_full(), listeners.clone());
-        move || {
-            gateway.clock.follow_system_clock();
-            gateway.maintain();
-            if reads_certificates {
-                let now = gateway.clock.wall_now();
-                listeners.reread_certificates(now);
+    // Each time on a new thread, since the runtime's threads end when they have had nothing to do
+    // for a second: it reads the whole store, or files, and this runtime must keep answering the
+    // operator. The thread's end also makes the allocator return free memory, which otherwise
+    // happens only when more is freed; so memory is returned after a peak even if the process is
+    // idle.
+    let maintenance = async {
+        for round in 1_u64.. {
+            sleep(MAINTENANCE_INTERVAL).await;
+            let (gateway, listeners) = (current.load_full(), listeners.clone());
+            let done = spawn_blocking(move || {
+                gateway.clock.follow_system_clock();
+                gateway.maintain();
+                if round % CERTIFICATE_ROUNDS == 0 {
+                    listeners.reread_certificates(gateway.clock.wall_now());
+                }
+            });
+            if let Err(error) = done.await {
+                tracing::error!(%error, "maintenance has failed; the next attempt is in {MAINTENANCE_INTERVAL:?}");
             }
         }
-    });
+    };
     tokio::select! {
         () = admin.serve(listener) => {}
         () = maintenance => {}
@@ -56,20 +64,6 @@ pub(super) async fn run(
         () = probe_tips(current.clone(), changes) => {}
         () = fill::follow(|| current.load().fill.clone()) => {}
         () = stopped(stop) => {}
-    }
-}
-
-/// Does the work at intervals, each time on a new thread, since the runtime's threads end when
-/// they have had nothing to do for a second: it reads the whole store, or files, and this
-/// runtime must keep answering the operator. The thread's end also makes the allocator return
-/// free memory, which otherwise happens only when more is freed; so memory is returned after a
-/// peak even if the process is idle.
-async fn maintain_periodically<W: FnOnce() + Send + 'static>(mut work: impl FnMut() -> W) {
-    loop {
-        tokio::time::sleep(MAINTENANCE_INTERVAL).await;
-        if let Err(error) = spawn_blocking(work()).await {
-            tracing::error!(%error, "maintenance has failed; the next attempt is in {MAINTENANCE_INTERVAL:?}");
-        }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::fs::{self, Permissions};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -46,8 +46,8 @@ struct OpenListener {
     bound: ListenAddress,
     settings: Mutex<ListenerSettings>,
     listener: Arc<Listener>,
-    /// Its socket until it drains, with the file of a unix socket that this process has made.
-    socket: Mutex<Option<(ListeningSocket, Option<SocketFile>)>>,
+    /// Its socket until it drains, after the file of a unix socket that this process has made.
+    socket: Mutex<Option<(Option<SocketFile>, ListeningSocket)>>,
 }
 
 impl Listeners {
@@ -72,11 +72,23 @@ impl Listeners {
                     let bound = inherited(&settings.key(), address, &socket)?;
                     (socket, None, bound)
                 }
-                None => {
-                    let mut others = wanted.iter();
-                    let is_ipv6_only = others.any(|other| address.leaves_ipv4_to(&other.address));
-                    bind(address, settings.mode, is_ipv6_only)?
-                }
+                None => match address {
+                    ListenAddress::Tcp(tcp) => {
+                        let mut others = wanted.iter();
+                        let is_ipv6_only =
+                            others.any(|other| address.leaves_ipv4_to(&other.address));
+                        let (socket, bound) = bind_family(*tcp, is_ipv6_only)?;
+                        (ListeningSocket::Tcp(socket), None, bound.into())
+                    }
+                    ListenAddress::Unix(path) => {
+                        let bound = bind_unix(path, settings.mode);
+                        let (socket, file) = bound.map_err(|error| StartError::Bind {
+                            address: address.clone(),
+                            error,
+                        })?;
+                        (ListeningSocket::Unix(socket), Some(file), address.clone())
+                    }
+                },
             };
             all.push(OpenListener {
                 bound,
@@ -86,7 +98,7 @@ impl Listeners {
                     drain: watch::Sender::new(false),
                     is_inherited,
                 }),
-                socket: Mutex::new(Some((socket, file))),
+                socket: Mutex::new(Some((file, socket))),
             });
         }
         Ok(Arc::new(Self {
@@ -109,7 +121,7 @@ impl Listeners {
     ) -> Result<(), StartError> {
         for open in &self.all {
             let held = lock(&open.socket);
-            for (worker, (socket, _)) in workers.iter().zip(held.iter().cycle()) {
+            for (worker, (_, socket)) in workers.iter().zip(held.iter().cycle()) {
                 let socket = socket.try_clone();
                 let socket = socket.map_err(|error| StartError::System {
                     what: "another handle of a socket",
@@ -159,13 +171,13 @@ impl Listeners {
         }
     }
 
-    /// Closes all, for good. Requests under way finish. Returns whether they were open.
-    pub(super) fn drain(&self) -> bool {
+    /// Closes all, for good. Requests under way finish.
+    pub(super) fn drain(&self) {
         for open in &self.all {
             *lock(&open.socket) = None;
             open.listener.drain.send_replace(true);
         }
-        !self.is_draining.swap(true, SeqCst)
+        self.is_draining.store(true, SeqCst);
     }
 
     /// Whether they have been told to close.
@@ -261,31 +273,6 @@ fn inherited(
     Ok(address)
 }
 
-fn bind(
-    address: &ListenAddress,
-    mode: u32,
-    is_ipv6_only: bool,
-) -> Result<(ListeningSocket, Option<SocketFile>, ListenAddress), StartError> {
-    Ok(match address {
-        ListenAddress::Tcp(address) => {
-            let (socket, address) = bind_family(*address, is_ipv6_only)?;
-            (
-                ListeningSocket::Tcp(socket),
-                None,
-                ListenAddress::Tcp(address),
-            )
-        }
-        ListenAddress::Unix(path) => {
-            let bound = bind_unix(path, mode).map_err(|error| StartError::Bind {
-                address: address.clone(),
-                error,
-            });
-            let (socket, file) = bound?;
-            (ListeningSocket::Unix(socket), Some(file), address.clone())
-        }
-    })
-}
-
 /// The socket of the admin listener: the passed one, or else one that is bound.
 pub(super) fn admin_socket(
     address: SocketAddr,
@@ -341,10 +328,7 @@ fn bind_unix(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
     remove_stale(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    let file = SocketFile {
-        inode: inode(path)?,
-        path: path.to_owned(),
-    };
+    let file = SocketFile(path.to_owned());
     // Nobody can connect before it listens.
     fs::set_permissions(path, Permissions::from_mode(mode))?;
     socket.listen(BACKLOG)?;
@@ -386,27 +370,15 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The file of a unix socket, which is removed when this is dropped, unless another process
-/// has replaced it. That must be before the socket is closed: afterwards the file of another
-/// process may have the same inode number.
-struct SocketFile {
-    path: PathBuf,
-    inode: (u64, u64),
-}
+/// The file of a unix socket, which is removed when this is dropped. That must be before the
+/// socket is closed: afterwards it may be another process's.
+struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
-            // A file that stays is stale for the next process.
-            let _ = fs::remove_file(&self.path);
-        }
+        // A file that stays is stale for the next process.
+        let _ = fs::remove_file(&self.0);
     }
-}
-
-/// The device and inode numbers of a path.
-fn inode(path: &Path) -> io::Result<(u64, u64)> {
-    let metadata = fs::symlink_metadata(path)?;
-    Ok((metadata.dev(), metadata.ino()))
 }
 
 /// Bounds what the kernel buffers of an answer. Accepted connections inherit the

@@ -5,19 +5,18 @@
 //! changes nothing. What needs a restart stays as it is, and the report names it.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{Listeners, Process, StartError, build, check_admin};
-use crate::admin::Token;
+use crate::admin::{Access, Token};
 use crate::config::server::ServerTable;
 use crate::config::{Config, File, SHIPPED_NAME, SandboxUpstream};
 use crate::listener::{Acceptor, Current};
 use crate::reload::ReloadResult;
-use crate::sync::lock;
 use crate::upstream::ProviderKeys;
 
 /// What is read at the start and by each reload, with flags applied.
@@ -70,9 +69,8 @@ pub(super) struct Reloader {
     pub(super) current: Current,
     pub(super) acceptor: Arc<Acceptor>,
     pub(super) listeners: Arc<Listeners>,
-    pub(super) admin_token: Arc<Mutex<Option<Token>>>,
-    /// The host names of the admin listener.
-    pub(super) hosts: Arc<ArcSwap<Vec<String>>>,
+    /// Which requests the admin listener answers.
+    pub(super) access: Arc<ArcSwap<Access>>,
     /// How the server is run.
     pub(super) server: Arc<ArcSwap<ServerTable>>,
     /// Changes with each new gateway.
@@ -87,7 +85,9 @@ impl Reloader {
             keys,
             admin_token,
         } = (self.load)()?;
-        config.use_sandbox(self.sandbox.as_ref());
+        if let Some(sandbox) = &self.sandbox {
+            config.use_sandbox(sandbox);
+        }
         check_admin(self.admin, admin_token.as_ref()).map_err(StartError::lines)?;
         let mut notes = self.needs_restart(&config);
         notes.extend(config.warnings(&keys));
@@ -96,19 +96,20 @@ impl Reloader {
         let protocols = self.listeners.load(&config.listeners, now);
         let protocols = protocols.map_err(StartError::lines)?;
         let made = build(config.clone(), &keys, &self.process, Some(&before), None);
-        let (gateway, mut report) = made.map_err(StartError::lines)?;
+        let (gateway, lost) = made.map_err(StartError::lines)?;
         self.current.store(gateway.clone());
         self.acceptor.apply(config.connections);
         if self.listeners.are_at(&config.listeners) {
             self.listeners.apply(config.listeners.clone(), protocols);
         }
-        *lock(&self.admin_token) = admin_token;
-        self.hosts.store(Arc::new(config.file.admin.hosts.clone()));
+        self.access.store(Arc::new(Access {
+            token: admin_token,
+            hosts: config.file.admin.hosts,
+        }));
         self.server.store(Arc::new(config.file.server));
-        report.notes.extend(notes);
         self.changed.send_replace(());
         gateway.maintain();
-        Ok(report)
+        Ok([lost, notes].concat())
     }
 
     /// What of a configuration is not used until a restart.

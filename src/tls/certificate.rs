@@ -101,7 +101,7 @@ fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 
 fn private_key(path: &Path) -> Result<Arc<dyn rustls::sign::SigningKey>, String> {
     let file = path.display();
-    let text = secrets::file("the key", path).map_err(|error| error.to_string())?;
+    let text = secrets::file("the key", path)?;
     if text.contains("ENCRYPTED") {
         return Err(format!(
             "{file} has an encrypted key; allowed is one without a passphrase (openssl pkey -in ... -out ...)"

@@ -24,7 +24,7 @@ async fn it_is_not_ready_while_it_drains() {
     upstream.always(Reply::nothing().hang());
     let client = gateway.start_get(TOKEN).await;
     upstream.until_requests(1).await;
-    gateway.server().drain();
+    gateway.server().drain(std::time::Duration::ZERO);
     let ready = gateway.admin("/readyz").await;
     assert_eq!((ready.status, ready.text()), (503, "draining\n"));
     assert_eq!(gateway.admin("/healthz").await.status, 200);

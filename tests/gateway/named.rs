@@ -109,11 +109,8 @@ async fn an_answer_of_one_upstream_is_not_served_for_another() {
         let reload = gateway
             .reload(&format!("chain.tip.runes.upstream = \"{tip}\""))
             .await;
-        let kept = reload.json()["routes"]["kept"].to_string();
-        assert!(
-            kept.contains("brc20-token") && !kept.contains("block"),
-            "{kept}"
-        );
+        let lost = reload.json()["notes"].to_string();
+        assert!(lost.contains("block") && !lost.contains("token"), "{lost}");
         let answer = gateway.get(BLOCK).await;
         assert_eq!(answer.text(), format!("{{\"of\":\"{expected}\"}}"));
         let hit = gateway.get(TOKEN).await;

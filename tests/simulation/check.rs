@@ -205,7 +205,7 @@ fn covers(
                 .is_some_and(|height| (*from..=*to).contains(&height))
         }
         // These the operator's side alone makes.
-        Purge::Target { .. } | Purge::Segment { .. } => false,
+        Purge::Target { .. } => false,
         Purge::Text(purged) => {
             let asked = match &target.subject {
                 Subject::Tx(id) | Subject::Hash(id) => *id == **purged,

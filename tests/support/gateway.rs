@@ -406,7 +406,7 @@ impl Gateway {
     /// Drains it, and waits for its end, which must come.
     pub(crate) async fn end(mut self) {
         let server = self.server.take().unwrap();
-        server.drain();
+        server.drain(std::time::Duration::ZERO);
         let (tell, ended) = tokio::sync::oneshot::channel();
         // A thread of its own, which ends with it: the runtime would keep one.
         let waiting = std::thread::spawn(move || {
@@ -421,7 +421,7 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
-            server.drain();
+            server.drain(std::time::Duration::ZERO);
             server.wait();
         }
     }

@@ -75,7 +75,7 @@ async fn draining_says_goaway_and_answers_what_is_under_way() {
     let answer = client.start("GET", TOKEN, &[], "").await;
     upstream.until_requests(1).await;
     until("both are let in", || gateway.connections() == 2).await;
-    gateway.server().drain();
+    gateway.server().drain(std::time::Duration::ZERO);
     assert!(idle.end().await.is_ok());
     gate.open();
     assert_eq!(within("the answer", answer).await.unwrap().status, 200);

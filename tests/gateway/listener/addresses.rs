@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use tokio::net::UnixStream;
 
@@ -105,17 +106,15 @@ async fn only_a_stale_socket_file_is_replaced() {
 #[tokio::test]
 async fn listeners_stay_open_for_the_drain_delay() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("server.drain_delay = \"10s\"")
-        .start();
+    let gateway = Gateway::before(&upstream);
     let mut kept = gateway.client().await;
     assert_eq!(kept.get(TOKEN).await.status, 200);
-    gateway.server().drain();
+    gateway.server().drain(Duration::from_secs(10));
     assert_eq!(gateway.admin("/readyz").await.status, 503);
     assert_eq!(gateway.get(TOKEN).await.status, 200, "a new connection");
     let answer = kept.get(TOKEN).await;
     assert_eq!((answer.status, answer.field("connection")), (200, None));
-    assert!(gateway.server().drain(), "a second call ends the delay");
+    gateway.server().drain(Duration::ZERO);
     until("listeners close", || {
         std::net::TcpStream::connect(gateway.public).is_err()
     })

@@ -21,7 +21,7 @@ async fn draining_waits_for_the_rest_of_an_answer() {
     let mut client = gateway.start_get("/x").await;
     let begun = client.some(20).await;
     assert_eq!(kept.get("/").await.status, 200);
-    gateway.server().drain();
+    gateway.server().drain(std::time::Duration::ZERO);
     // An idle connection is closed after the accept queue is empty, so that has
     // happened.
     kept.rest().await;
@@ -44,7 +44,7 @@ async fn draining_answers_requests_under_way() {
     assert_eq!(kept.get(TOKEN).await.status, 200);
     let mut silent = gateway.client().await;
     until("all are let in", || gateway.connections() == 3).await;
-    gateway.server().drain();
+    gateway.server().drain(std::time::Duration::ZERO);
     kept.send_request("GET", TOKEN, &[]).await;
     silent.send_request("GET", TOKEN, &[]).await;
     begun.send(last).await;
@@ -67,7 +67,7 @@ async fn draining_answers_connections_in_the_accept_queue() {
         for _ in 0..3 {
             clients.push(gateway.start_get("/openapi.json").await);
         }
-        gateway.server().drain();
+        gateway.server().drain(std::time::Duration::ZERO);
         for client in &mut clients {
             let answer = client.try_answer("GET").await;
             assert!(answer.is_some(), "turned out in round {round}");

@@ -192,7 +192,10 @@ impl Play {
         for what in purges {
             self.tell(|| format!("purge {what:?}"));
             let nth = self.tick();
-            self.gateway.cache.store().purge(what.clone());
+            self.gateway
+                .cache
+                .store()
+                .purge(std::slice::from_ref(&what), drop);
             self.judge.purged(what, nth);
         }
     }
