@@ -95,6 +95,7 @@ impl ClientTokens {
                 let burst = burst.or(per_minute).unwrap_or(all.1);
                 let before = before.and_then(|before| before.rate.as_ref());
                 ClientRate::new(
+                    "default",
                     (per_minute.unwrap_or(all.0), burst),
                     limit::ONE,
                     clock,

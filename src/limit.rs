@@ -84,20 +84,23 @@ pub struct RequestAllowance {
 }
 
 /// A request or a miss over its client's limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooMany {
-    /// The most at once.
-    pub burst: NonZeroU32,
+    /// The value of `ratelimit-policy`.
+    pub(crate) policy: HeaderValue,
+    /// The value of `ratelimit`.
+    pub(crate) left: HeaderValue,
     /// Whole seconds until one more is allowed; at least 1.
     pub retry_after: u64,
 }
 
 /// A rate, and what each client has used of it.
 pub struct ClientRate {
+    name: &'static str,
     quota: Quota,
     limiter: RateLimiter<Client, Buckets, Clock, StateInformationMiddleware>,
     buckets: Buckets,
-    /// The value of `ratelimit-policy`, where it is one on requests.
+    /// The value of `ratelimit-policy`.
     pub policy: HeaderValue,
 }
 
@@ -163,8 +166,10 @@ pub struct Limit {
 }
 
 impl ClientRate {
-    /// So many per minute, and at once. Where that is as `before`, it keeps what was used of it.
+    /// So many per minute, and at once, under the name that clients see. Where that is as
+    /// `before`, it keeps what was used of it.
     pub fn new(
+        name: &'static str,
         (per_minute, burst): (NonZeroU32, NonZeroU32),
         sets: usize,
         clock: &Clock,
@@ -178,9 +183,11 @@ impl ClientRate {
                     sets: (0..sets).map(|_| Mutex::default()).collect(),
                     hasher: RandomState::default(),
                 };
-                let window = quota.burst_size_replenished_in().as_secs_f64().ceil();
+                let window = ceil(quota.burst_size_replenished_in());
+                let policy = format!("\"{name}\";q={};w={window}", quota.burst_size());
                 Arc::new(Self {
-                    policy: policy("default", quota.burst_size(), window),
+                    name,
+                    policy: HeaderValue::try_from(policy).unwrap_or(EMPTY),
                     quota,
                     limiter: RateLimiter::new(quota, buckets.clone(), clock.clone()),
                     buckets,
@@ -196,9 +203,13 @@ impl ClientRate {
     #[inline]
     pub fn admit(&self, client: Client, now: Moment) -> Result<RequestAllowance, TooMany> {
         let burst = self.quota.burst_size();
-        let wait = |not_until: NotUntil<Nanos>| TooMany {
-            burst,
-            retry_after: ceil(not_until.wait_time_from(now.nanos().into())).max(1),
+        let wait = |not_until: NotUntil<Nanos>| {
+            let retry_after = ceil(not_until.wait_time_from(now.nanos().into())).max(1);
+            TooMany {
+                policy: self.policy.clone(),
+                left: field(self.name, 0, retry_after),
+                retry_after,
+            }
         };
         let remaining = self.limiter.check_key(&client).map_err(wait)?;
         let remaining = remaining.remaining_burst_capacity();
@@ -228,8 +239,8 @@ impl Limit {
         let misses = NonZeroU32::new(settings.misses_per_minute);
         let known_misses = before.and_then(|before| before.misses.as_ref());
         Some(Self {
-            requests: ClientRate::new(requests, MANY, clock, known),
-            misses: misses.map(|n| ClientRate::new((n, n), MANY, clock, known_misses)),
+            requests: ClientRate::new("default", requests, MANY, clock, known),
+            misses: misses.map(|n| ClientRate::new("misses", (n, n), MANY, clock, known_misses)),
             refused: before.map_or_else(Arc::default, |before| before.refused.clone()),
         })
     }
@@ -264,23 +275,7 @@ impl RequestAllowance {
     }
 }
 
-impl TooMany {
-    /// The value of `ratelimit` where these are requests.
-    pub fn field(self) -> HeaderValue {
-        field("default", 0, self.retry_after)
-    }
-
-    /// The values of `ratelimit-policy` and `ratelimit` where these are misses.
-    pub fn fields_of_misses(self) -> (HeaderValue, HeaderValue) {
-        let policy = policy("misses", self.burst, 60.0);
-        (policy, field("misses", 0, self.retry_after))
-    }
-}
-
-fn policy(name: &str, burst: NonZeroU32, window: f64) -> HeaderValue {
-    let policy = format!("\"{name}\";q={burst};w={window}");
-    HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static(""))
-}
+const EMPTY: HeaderValue = HeaderValue::from_static("");
 
 fn field(name: &str, remaining: u32, reset: u64) -> HeaderValue {
     use std::io::Write;
@@ -290,7 +285,7 @@ fn field(name: &str, remaining: u32, reset: u64) -> HeaderValue {
     let size = rest.len();
     let _ = write!(rest, "\"{name}\";r={remaining};t={reset}");
     let length = size - rest.len();
-    unindexed(HeaderValue::from_bytes(&text[..length]).unwrap_or(HeaderValue::from_static("")))
+    unindexed(HeaderValue::from_bytes(&text[..length]).unwrap_or(EMPTY))
 }
 
 fn ceil(duration: Duration) -> u64 {

@@ -186,7 +186,13 @@ impl ConnectionSettings {
         let before = before.and_then(|before| before.handshakes.as_ref());
         let handshakes = settings.handshakes.map(|a_second| {
             let a_minute = a_second.saturating_mul(const { NonZeroU32::new(60).expect("not 0") });
-            ClientRate::new((a_minute, a_second), limit::MANY, &gateway.clock, before)
+            ClientRate::new(
+                "handshakes",
+                (a_minute, a_second),
+                limit::MANY,
+                &gateway.clock,
+                before,
+            )
         });
         Self {
             settings,

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use http::header::{ALLOW, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::limit::TooMany;
 use crate::reason::Reason;
@@ -31,24 +31,6 @@ pub(crate) struct Refusal {
     pub(crate) fields: Vec<(HeaderName, HeaderValue)>,
     /// The parameter at fault, if one is.
     invalid: Option<Invalid>,
-}
-
-/// The body of a refusal: the members of RFC 9457, `error`, which clients of the API
-/// read, and `reason`, which programs may compare.
-#[derive(Debug, Serialize)]
-pub(crate) struct ProblemDetails<'a> {
-    r#type: &'static str,
-    title: &'a str,
-    status: u16,
-    detail: &'a str,
-    error: &'a str,
-    #[serde(flatten)]
-    invalid: Option<&'a Invalid>,
-    reason: Reason,
-    #[serde(rename = "request_id")]
-    request_id: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    trace_id: Option<String>,
 }
 
 impl From<Reason> for Refusal {
@@ -126,24 +108,10 @@ impl Refusal {
         refusal.with(ALLOW, allow)
     }
 
-    /// The client has exceeded its request rate.
-    pub(crate) fn too_many(too_many: TooMany) -> Self {
-        let refusal = Self::from(Reason::Limited).with(RATELIMIT, too_many.field());
-        refusal.retry_after(too_many.retry_after)
-    }
-
-    /// The client has exceeded its rate of requests to the upstream.
-    pub(crate) fn too_many_misses(too_many: TooMany) -> Self {
-        let (policy, left) = too_many.fields_of_misses();
-        let refusal = Self {
-            detail: format!(
-                "You have sent more requests to the upstream than the {} a minute that one client may send; cached answers are still served",
-                too_many.burst
-            )
-            .into(),
-            ..Self::from(Reason::LimitedMisses)
-        };
-        let refusal = refusal.with(RATELIMIT_POLICY, policy).with(RATELIMIT, left);
+    /// The client has exceeded its rate of requests, or of those to the upstream.
+    pub(crate) fn too_many(reason: Reason, too_many: TooMany) -> Self {
+        let refusal = Self::from(reason).with(RATELIMIT_POLICY, too_many.policy);
+        let refusal = refusal.with(RATELIMIT, too_many.left);
         refusal.retry_after(too_many.retry_after)
     }
 
@@ -162,23 +130,27 @@ impl Refusal {
         self.with(RETRY_AFTER, seconds.into())
     }
 
-    /// The body of the response.
-    pub(crate) fn problem<'a>(
-        &'a self,
-        request_id: &'a str,
-        trace: Option<TraceId>,
-    ) -> ProblemDetails<'a> {
-        ProblemDetails {
-            r#type: "about:blank",
-            title: self.status.canonical_reason().unwrap_or("Error"),
-            status: self.status.as_u16(),
-            detail: &self.detail,
-            error: &self.detail,
-            invalid: self.invalid.as_ref(),
-            reason: self.reason,
-            request_id,
-            trace_id: trace.map(|id| id.to_string()),
+    /// The body of the response: the members of RFC 9457, `error`, which clients of the API
+    /// read, and `reason`, which programs may compare.
+    pub(crate) fn problem(&self, request_id: &str, trace: Option<TraceId>) -> Value {
+        let mut problem = json!({
+            "type": "about:blank",
+            "title": self.status.canonical_reason().unwrap_or("Error"),
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+            "error": self.detail,
+            "reason": self.reason,
+            "request_id": request_id,
+        });
+        if let Some(invalid) = &self.invalid {
+            problem["parameter"] = json!(invalid.parameter);
+            problem["received"] = json!(invalid.received);
+            problem["allowed"] = json!(invalid.allowed);
         }
+        if let Some(trace) = trace {
+            problem["trace_id"] = trace.to_string().into();
+        }
+        problem
     }
 }
 

@@ -319,7 +319,6 @@ impl Responder {
     ) -> Response<Body> {
         let trace = trace::id_for(context.fields);
         let problem = refusal.problem(context.request_id.as_str(), trace);
-        let body = serde_json::to_vec(&problem).unwrap_or_default();
         let mut fields = HeaderMap::new();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -332,7 +331,11 @@ impl Responder {
             // In place of those of the limit on requests.
             fields.insert(name, value.clone());
         }
-        response(refusal.status, fields, Body::new(body.into()))
+        response(
+            refusal.status,
+            fields,
+            Body::new(problem.to_string().into()),
+        )
     }
 
     /// The answer to OPTIONS: a browser's preflight (the CORS protocol of the

@@ -94,7 +94,8 @@ impl ClientPolicy {
             let is_admitted = !matches!(admitted, Some(Err(_)));
             token.requests[usize::from(is_admitted)].fetch_add(1, Relaxed);
         }
-        admitted.transpose().map_err(Refusal::too_many)
+        let too_many = |too_many| Refusal::too_many(Reason::Limited, too_many);
+        admitted.transpose().map_err(too_many)
     }
 
     /// Refuses an invalid token, and one that is for pages of other origins.
@@ -151,7 +152,7 @@ impl ClientPolicy {
         match &self.limit {
             Some(limit) if !joins => limit
                 .admit_miss(client, now)
-                .map_err(Refusal::too_many_misses),
+                .map_err(|too_many| Refusal::too_many(Reason::LimitedMisses, too_many)),
             Some(_) | None => Ok(()),
         }
     }

@@ -4,7 +4,7 @@ use http::HeaderName;
 
 use super::*;
 use crate::cache::metadata::{ClientFreshness, Metadata};
-use crate::limit::TooMany;
+use crate::reason::Reason;
 
 fn context(fields: &HeaderMap) -> ResponseContext<'_> {
     ResponseContext {
@@ -59,10 +59,7 @@ fn only_allowed_origins_are_allowed() {
     for (settings, origin, allowed, vary) in rows {
         let responder = Responder::new(&settings, None, None);
         let request = origin.map_or_else(HeaderMap::new, |o| fields(&[("origin", o)]));
-        let refusal = Refusal::too_many(TooMany {
-            burst: std::num::NonZeroU32::MIN,
-            retry_after: 1,
-        });
+        let refusal = Refusal::from(Reason::Limited);
         let response = responder.refusal(&refusal, None, &context(&request));
         let text = |name| response.headers().get(name).map(|v| v.to_str().unwrap());
         assert_eq!(text(ACCESS_CONTROL_ALLOW_ORIGIN), allowed, "{origin:?}");
