@@ -26,9 +26,9 @@ use crate::sync::lock;
 pub use freshness::Class;
 pub(crate) use freshness::{ChainStamp, Freshness};
 pub(crate) use freshness::{Epoch, FinalitySettings, TipNumber};
+pub(crate) use tip::Progress;
 use tip::Tip;
 pub use tip::TipSource;
-pub(crate) use tip::{Progress, TipSnapshot};
 
 /// The settings of mode `chain`.
 #[derive(Clone, Debug)]
@@ -104,7 +104,9 @@ impl Chain {
         let mut chain = Self::new(settings);
         chain.transactions = before.transactions.clone();
         for (tip, old) in chain.tips.iter_mut().zip(&before.tips) {
-            if tip.source.is_same_indexer(&old.source) {
+            let (new, known) = (&tip.source, &old.source);
+            let is_same = (&new.name, &new.path) == (&known.name, &known.path);
+            if is_same && new.upstream_name == known.upstream_name {
                 tip.state = old.state.clone();
                 // The depth at which blocks are final may be another.
                 tip.change(|_| ());
@@ -189,8 +191,8 @@ impl Chain {
         lock(&self.transactions).get(tx).copied()
     }
 
-    /// A snapshot of each tip.
-    pub(crate) fn snapshots(&self, now: Moment) -> Vec<TipSnapshot> {
-        self.tips.iter().map(|tip| tip.snapshot(now)).collect()
+    /// The tips, with their numbers.
+    pub(crate) fn tips(&self) -> impl Iterator<Item = (TipNumber, &Tip)> {
+        (0..).zip(&self.tips)
     }
 }

@@ -46,7 +46,7 @@ const ANYTHING: &str = "/";
 
 /// A status that an indexer has reported, also as replicas tell each other: the height and the
 /// tag.
-type Status = (u32, Option<Vec<u8>>);
+pub type Status = (u32, Option<Vec<u8>>);
 
 /// Probes a tip until the task is cancelled.
 pub async fn watch(fill: Arc<Fill>, tip: u16) {
@@ -70,7 +70,11 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
         began = Instant::now();
         let (is_known, age, every) = match &shared {
             Some(shared) => look(&fill, &shared.tips, (tip, &source), most).await,
-            None => (probe(&fill, tip).await, Duration::ZERO, source.every),
+            None => (
+                probe(&fill, tip).await.is_some(),
+                Duration::ZERO,
+                source.every,
+            ),
         };
         if is_known {
             fill.check_blocks_aside(tip);
@@ -103,7 +107,7 @@ async fn look(
         apply(fill, tip, (None, *asked), &status).await;
         return (true, fill.clock.now().since(*asked), every);
     }
-    let asked = ask(fill, tip).await;
+    let asked = probe(fill, tip).await;
     if let (TipLook::Ask(claim), Some((endpoint, status))) = (look, &asked)
         && *endpoint == selected
         && let Ok(answer) = postcard::to_allocvec(status)
@@ -118,14 +122,18 @@ async fn look(
 /// in a row had no answer, since the tip's decides whether the breaker opens.
 pub async fn watch_standbys(fill: Arc<Fill>, upstream: Arc<Upstream>, tips: Vec<u16>) {
     let mut doubts = upstream.doubts();
+    let sources = tips.iter().filter_map(|tip| fill.chain.source(*tip));
+    let mut paths: Vec<_> = sources.map(|source| source.path.as_deref()).collect();
+    if paths.is_empty() {
+        paths.push(None);
+    }
     loop {
         let began = Instant::now();
         let (standbys, are_sound) = upstream.standbys();
         let probes = standbys.into_iter().flat_map(|at| {
-            let all = tips.iter().map(|tip| Some(*tip));
-            let targets = all.chain(tips.is_empty().then_some(None));
-            let (fill, upstream) = (&fill, &upstream);
-            targets.map(move |tip| probe_standby(fill, upstream, at, tip))
+            let upstream = &upstream;
+            let paths = paths.iter();
+            paths.map(move |path| probe_standby(upstream, at, *path))
         });
         join_all(probes).await;
         // One that recovers should be known soon.
@@ -148,13 +156,11 @@ pub async fn watch_standbys(fill: Arc<Fill>, upstream: Arc<Upstream>, tips: Vec<
     }
 }
 
-/// Probes a standby endpoint once, which gets the outcome.
-async fn probe_standby(fill: &Fill, upstream: &Upstream, at: usize, tip: Option<u16>) {
-    let source = tip.and_then(|tip| fill.chain.source(tip));
-    let path = source.and_then(|source| source.path.as_deref());
+/// Probes a standby endpoint once, which gets the outcome. Where there is no status path, any
+/// answer will do.
+async fn probe_standby(upstream: &Upstream, at: usize, path: Option<&str>) {
     let probe = RequestPriority::own(Priority::Probe);
     let request = UpstreamRequest {
-        // Of an upstream without a tip, any answer will do.
         is_typed: path.is_some(),
         ..UpstreamRequest::typed(path.unwrap_or(ANYTHING))
     };
@@ -178,21 +184,15 @@ pub(crate) fn budget(fill: &Fill, upstream: u16, tips: &[u16]) -> (u32, Option<D
     let each = |every: Duration| (60.0 / every.as_secs_f64()).ceil() as u32;
     let sources = || tips.iter().filter_map(|tip| fill.chain.source(*tip));
     let own: u32 = sources().map(|source| each(source.every)).sum();
-    let endpoints = fill.upstreams.get(upstream).settings.urls.len();
-    let standbys = (endpoints.saturating_sub(1) * tips.len().max(1)) as u32;
-    let asked = sources().filter(|source| source.path.is_some());
-    let patience = asked.map(|source| source.known_for().max(MIN_PATIENCE));
-    let probes = standbys.saturating_mul(each(pace(fill, tips)));
-    (own.saturating_add(probes), patience.max())
+    let standbys = fill.upstreams.get(upstream).settings.urls.len().max(1) - 1;
+    let standbys = (standbys * tips.len().max(1)) as u32;
+    let patience = sources().map(|source| source.known_for().max(MIN_PATIENCE));
+    (own + standbys * each(pace(fill, tips)), patience.max())
 }
 
-/// Sends one probe, and applies the status that it reports. Returns whether there was one.
-pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
-    ask(fill, tip).await.is_some()
-}
-
-/// The same, with the number of the endpoint and the status.
-async fn ask(fill: &Arc<Fill>, tip: u16) -> Option<(u16, Status)> {
+/// Sends one probe, and applies the status that it reports. Returns that, if there was one, with
+/// the number of the endpoint.
+pub async fn probe(fill: &Arc<Fill>, tip: u16) -> Option<(u16, Status)> {
     let (source, chain) = (fill.chain.source(tip)?, fill.chain.tip(tip));
     let start = chain.read(|ledger| ledger.start());
     let (path, sent) = (source.path.as_deref()?, fill.clock.now());

@@ -103,11 +103,14 @@ async fn explain(gateway: &Gateway, target: &Uri, known: &mut Map<String, Value>
     let key = &lookup.key;
     known.insert("key".into(), key.target().into());
     if route.cache.mode == Mode::Chain {
-        let tips = gateway.fill.chain.snapshots(now);
-        let tip = tips.get(usize::from(route.cache.tip)).map(|tip| {
-            json!({ "name": tip.name, "known": tip.known, "height": tip.height, "epoch": tip.epoch })
+        let tip = gateway.fill.chain.tip(route.cache.tip);
+        let tip = json!({
+            "name": tip.source.name,
+            "known": tip.is_known(now),
+            "height": tip.read(|ledger| ledger.tip_height()),
+            "epoch": tip.view().epoch,
         });
-        known.insert("tip".into(), tip.into());
+        known.insert("tip".into(), tip);
     }
     let judged = gateway.cache.get(key, now);
     let stored = match route.is_plain() {

@@ -97,7 +97,7 @@ pub(crate) struct Ledger {
     pub(crate) probes: u64,
     pub(super) failures: u64,
     /// Why the last one failed, if it did.
-    pub(super) trouble: Option<String>,
+    pub(crate) trouble: Option<String>,
 }
 
 /// The tip as the status path reports it.
@@ -144,7 +144,7 @@ impl Ledger {
     }
 
     /// The tip's height.
-    pub(super) fn tip_height(&self) -> Option<u32> {
+    pub(crate) fn tip_height(&self) -> Option<u32> {
         Some(self.status.as_ref()?.height)
     }
 

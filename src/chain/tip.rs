@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 
-use super::freshness::{ChainStamp, Class, Epoch, FinalitySettings, Freshness, View};
+use super::freshness::{ChainStamp, Class, FinalitySettings, Freshness, View};
 use super::ledger::{Applied, Ledger, Observation, RequestStart};
 use crate::clock::Moment;
 use crate::pages::{Hash, hex};
@@ -33,13 +33,6 @@ impl TipSource {
     /// How long a tip counts as known after the last status was asked for: one may fail.
     pub(crate) const fn known_for(&self) -> Duration {
         self.every.saturating_mul(2)
-    }
-
-    /// Whether another is of the same indexer of the same upstream, perhaps at another
-    /// pace.
-    pub(super) fn is_same_indexer(&self, other: &Self) -> bool {
-        (&self.name, &self.path) == (&other.name, &other.path)
-            && self.upstream_name == other.upstream_name
     }
 }
 
@@ -75,55 +68,6 @@ pub(crate) enum Progress {
     Unanswered,
     /// It is known which blocks of an earlier run stand; or there is no status path.
     Confirmed,
-}
-
-/// A snapshot of a tip for /status and /metrics.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct TipSnapshot {
-    /// Its name.
-    pub(crate) name: String,
-    /// Its upstream.
-    pub(crate) upstream: String,
-    /// Its status path.
-    pub(crate) path: Option<String>,
-    /// Whether a status has confirmed it lately; else freshness goes by time.
-    pub(crate) known: Option<bool>,
-    /// Whether it has ever been known.
-    pub(crate) known_once: Option<bool>,
-    /// Its height.
-    pub(crate) height: Option<u32>,
-    /// The hash of the block there.
-    pub(crate) hash: Option<String>,
-    /// The present epoch.
-    pub(crate) epoch: Epoch,
-    /// The height of the block that a check asks for; while there is one, nothing becomes
-    /// final.
-    pub(crate) checking: Option<u32>,
-    /// Seconds since the last request was sent whose answer was a status.
-    pub(crate) confirmed_seconds_ago: Option<f64>,
-    /// Requests for the status.
-    pub(crate) probes: u64,
-    /// Those that failed.
-    pub(crate) failures: u64,
-    /// Seconds since its status reported another tip than before.
-    pub(crate) moved_seconds_ago: Option<f64>,
-    /// Reorgs seen.
-    pub(crate) reorgs: u64,
-    /// The last of them.
-    pub(crate) last_reorg: Option<ReorgSnapshot>,
-    /// Heights whose hash is known.
-    pub(crate) blocks: usize,
-    /// Why the last request for the status failed.
-    pub(crate) trouble: Option<String>,
-}
-
-/// The last reorg, for /status.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct ReorgSnapshot {
-    /// Seconds since it was found.
-    pub(crate) seconds_ago: f64,
-    /// How many blocks it replaced, up to the tip.
-    pub(crate) blocks: u32,
 }
 
 impl Tip {
@@ -305,33 +249,44 @@ impl Tip {
         }
     }
 
-    pub(super) fn snapshot(&self, now: Moment) -> TipSnapshot {
-        let view = self.state.view.load();
-        let known_once = view.confirmed > Moment::default();
+    /// Whether a status has confirmed it lately; else freshness goes by time.
+    pub(crate) fn is_known(&self, now: Moment) -> bool {
+        now <= self.view().known_until()
+    }
+
+    /// Whether it has ever been known.
+    pub(crate) fn was_known(&self) -> bool {
+        self.view().confirmed > Moment::default()
+    }
+
+    /// What `/status` and `/metrics` show of it. Whether it is known is said only where it is
+    /// probed.
+    pub(crate) fn snapshot(&self, is_probed: bool, now: Moment) -> Value {
+        let was_known = self.was_known();
         let ledger = self.ledger();
-        let height = ledger.tip_height();
+        let (view, height) = (&ledger.view, ledger.tip_height());
         let ago = |at: Moment| now.since(at).as_secs_f64();
-        TipSnapshot {
-            name: self.source.name.to_string(),
-            upstream: self.source.upstream_name.to_string(),
-            path: self.source.path.as_deref().map(str::to_owned),
-            known: Some(now <= view.known_until()),
-            known_once: Some(known_once),
-            height,
-            hash: height.and_then(|h| ledger.hash_at(h)).map(|h| hex(&h)),
-            epoch: ledger.view.epoch,
-            checking: ledger.doubt.map(|doubt| doubt.height),
-            confirmed_seconds_ago: known_once.then(|| ago(view.confirmed)),
-            probes: ledger.probes,
-            failures: ledger.failures,
-            moved_seconds_ago: ledger.moved.map(ago),
-            reorgs: ledger.reorgs,
-            last_reorg: ledger.last_reorg.map(|(at, blocks)| ReorgSnapshot {
-                seconds_ago: ago(at),
-                blocks,
+        json!({
+            "name": self.source.name,
+            "upstream": self.source.upstream_name,
+            "path": self.source.path,
+            "known": is_probed.then(|| self.is_known(now)),
+            "known_once": is_probed.then_some(was_known),
+            "height": height,
+            "hash": height.and_then(|height| ledger.hash_at(height)).map(|hash| hex(&hash)),
+            "epoch": view.epoch,
+            // While there is one, nothing becomes final.
+            "checking": ledger.doubt.map(|doubt| doubt.height),
+            "confirmed_seconds_ago": was_known.then(|| ago(view.confirmed)),
+            "probes": ledger.probes,
+            "failures": ledger.failures,
+            "moved_seconds_ago": ledger.moved.map(ago),
+            "reorgs": ledger.reorgs,
+            "last_reorg": ledger.last_reorg.map(|(at, blocks)| {
+                json!({ "seconds_ago": ago(at), "blocks": blocks })
             }),
-            blocks: ledger.blocks.len(),
-            trouble: ledger.trouble.clone(),
-        }
+            "blocks": ledger.blocks.len(),
+            "trouble": ledger.trouble,
+        })
     }
 }

@@ -3,9 +3,12 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::Gateway;
 use crate::cache::policy::Mode;
-use crate::chain::{Progress, TipSnapshot};
+use crate::chain::Progress;
+use crate::chain::tip::Tip;
 
 impl Gateway {
     /// The numbers of the tips that are probed: a route uses them, and they have a
@@ -30,31 +33,28 @@ impl Gateway {
         tips
     }
 
-    /// The tips that have a status path or that a route uses. Whether one is known is said only
-    /// of those that are probed.
-    pub(crate) fn tip_snapshots(&self) -> Vec<TipSnapshot> {
-        let (used, probed): (Vec<_>, _) = (self.used_tips().collect(), self.tips());
-        let all = (0..).zip(self.fill.chain.snapshots(self.clock.now()));
-        let shown = all.filter(|(number, tip)| tip.path.is_some() || used.contains(number));
-        let shown = shown.map(|(number, mut tip)| {
-            if !probed.contains(&number) {
-                (tip.known, tip.known_once) = (None, None);
-            }
-            tip
-        });
-        shown.collect()
+    /// What `/status` shows of the tips that have a status path or that a route uses.
+    pub(crate) fn tip_snapshots(&self) -> Vec<Value> {
+        let (now, probed) = (self.clock.now(), self.tips());
+        let is_used = |tip| self.used_tips().any(|used| used == tip);
+        let mut shown: Vec<_> = self.fill.chain.tips().collect();
+        shown.retain(|(number, tip)| tip.source.path.is_some() || is_used(*number));
+        let snapshot = |(number, tip): (u16, &Tip)| tip.snapshot(probed.contains(&number), now);
+        shown.into_iter().map(snapshot).collect()
     }
 
     /// Why the gateway is not ready, as lines: a wrong or missing upstream shows first in a
     /// tip that has never been known.
     pub(crate) fn not_ready(&self) -> Vec<String> {
-        let mut tips = self.tip_snapshots();
-        tips.retain(|tip| tip.known_once == Some(false));
-        let lines = tips.into_iter().map(|tip| {
-            let trouble = tip.trouble.as_deref().unwrap_or("no answer yet");
+        let probed = self.tips().into_iter();
+        let unknown = probed.map(|tip| self.fill.chain.tip(tip));
+        let unknown = unknown.filter(|tip| !tip.was_known());
+        let lines = unknown.map(|tip| {
+            let trouble = tip.read(|ledger| ledger.trouble.clone());
+            let trouble = trouble.as_deref().unwrap_or("no answer yet");
+            let (name, upstream) = (&tip.source.name, &tip.source.upstream_name);
             format!(
-                "the tip \"{}\" of the upstream \"{}\" has never been known: {trouble}",
-                tip.name, tip.upstream
+                "the tip \"{name}\" of the upstream \"{upstream}\" has never been known: {trouble}"
             )
         });
         lines.collect()

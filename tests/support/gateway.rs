@@ -385,7 +385,7 @@ impl Gateway {
 
     /// Probes a tip now, and not when its time has come.
     pub(crate) async fn probe(&self, tip: u16) -> bool {
-        probe::probe(&self.server().first.fill, tip).await
+        probe::probe(&self.server().first.fill, tip).await.is_some()
     }
 
     /// Checks the blocks that a new tip has left unproven.
