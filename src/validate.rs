@@ -112,24 +112,18 @@ impl ParameterType {
         from_query: bool,
         out: &mut Vec<u8>,
     ) -> Result<(), Invalid> {
-        // Most values need neither decoding nor encoding.
-        let is_plain = raw.bytes().all(is_unreserved);
-        let decoded = match is_plain {
+        // Most values need no decoding.
+        let decoded: Option<Cow<'_, str>> = match raw.bytes().all(is_unreserved) {
             true => Some(raw.into()),
-            false => decode(raw, from_query),
+            false => decode(raw, from_query).map(Cow::from),
         };
         let Some(valid) = decoded.as_deref().and_then(|text| self.valid(text)) else {
             let received = decoded.as_deref().unwrap_or(raw);
             return Err(Invalid::new(name, received, self.to_string()));
         };
         let begin = out.len();
-        match is_plain {
-            true => out.extend_from_slice(valid.as_bytes()),
-            false => {
-                for piece in percent_encode(valid.as_bytes(), ENCODED) {
-                    out.extend_from_slice(piece.as_bytes());
-                }
-            }
+        for piece in percent_encode(valid.as_bytes(), ENCODED) {
+            out.extend_from_slice(piece.as_bytes());
         }
         if matches!(self, Self::Hex64 | Self::Block | Self::Ticker) {
             lower_case(&mut out[begin..]);
@@ -210,28 +204,18 @@ impl fmt::Display for ParameterType {
 /// Percent-decodes once; `None` for a bad escape, for text that is not ASCII before
 /// or not UTF-8 after. A `+` is a space only in a query, as for the reference
 /// upstream.
-pub(crate) fn decode(raw: &str, from_query: bool) -> Option<Cow<'_, str>> {
-    let has_spaces = from_query && raw.contains('+');
-    // RFC 3986 §2: a target is ASCII; other characters must be percent-encoded.
-    if !raw.is_ascii() {
-        return None;
-    }
-    if !has_spaces && !raw.contains('%') {
-        return Some(raw.into());
-    }
+pub(crate) fn decode(raw: &str, from_query: bool) -> Option<String> {
     let is_whole = |after: &str| {
         let digits = after.as_bytes().get(..2);
         digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
     };
-    if !raw.split('%').skip(1).all(is_whole) {
+    // RFC 3986 §2: a target is ASCII; other characters must be percent-encoded.
+    if !raw.is_ascii() || !raw.split('%').skip(1).all(is_whole) {
         return None;
     }
-    let raw: Cow<'_, str> = match has_spaces {
-        true => raw.replace('+', " ").into(),
-        false => raw.into(),
-    };
-    let text = percent_decode_str(&raw).decode_utf8().ok()?;
-    Some(text.into_owned().into())
+    let space = if from_query { " " } else { "+" };
+    let raw = raw.replace('+', space);
+    Some(percent_decode_str(&raw).decode_utf8().ok()?.into_owned())
 }
 
 fn is_hash(text: &str) -> bool {

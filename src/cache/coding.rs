@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::list::{plain, trim};
+use super::list::plain;
 
 /// A content coding that ordgate can apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
@@ -102,7 +102,9 @@ pub(crate) fn preferred(fields: &HeaderMap, order: &[Coding]) -> Option<Coding> 
 
 /// A word and its weight (§12.4.2).
 fn weighted(member: &[u8]) -> Option<(&[u8], f32)> {
-    let mut parts = member.splitn(2, |&byte| byte == b';').map(trim);
+    let mut parts = member
+        .splitn(2, |&byte| byte == b';')
+        .map(<[u8]>::trim_ascii);
     let (word, parameter) = (parts.next()?, parts.next());
     let Some(parameter) = parameter else {
         return Some((word, 1.0));

@@ -17,7 +17,7 @@ use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, PRAGMA};
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 use super::date::{self, seconds};
-use super::list::{is_token, is_whitespace, members, plain, trim};
+use super::list::{is_token, members, plain};
 
 /// What `Cache-Control` says, in a request (RFC 9111 §5.2.1) or a response (§5.2.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -177,7 +177,7 @@ pub(crate) fn make_private(fields: &mut HeaderMap) {
         .flat_map(|line| members(line.as_bytes()))
         .filter(|member| {
             let name = member.split(|&byte| byte == b'=').next();
-            let name = name.map(trim).unwrap_or_default();
+            let name = name.map(<[u8]>::trim_ascii).unwrap_or_default();
             let mut removed = ["private", "public", "s-maxage"].into_iter();
             !removed.any(|own| name.eq_ignore_ascii_case(own.as_bytes()))
         });
@@ -200,7 +200,7 @@ fn each_directive(headers: &HeaderMap, mut each: impl FnMut(&[u8], Option<&[u8]>
         }
         // A malformed member, such as `no-store max-age=5` or `max-age =5`: each of its
         // words can still restrict.
-        let is_end = |&byte: &u8| is_whitespace(byte) || b"=\",".contains(&byte);
+        let is_end = |&byte: &u8| byte.is_ascii_whitespace() || b"=\",".contains(&byte);
         for word in member.split(is_end).filter(|word| is_token(word)) {
             each(&word.to_ascii_lowercase(), Some(b""));
         }
@@ -215,7 +215,7 @@ fn argument(text: &[u8]) -> Option<&[u8]> {
     }
     let inner = text.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     let is_plain = !inner.iter().any(|byte| b"\"\\".contains(byte));
-    is_plain.then(|| trim(inner))
+    is_plain.then(|| inner.trim_ascii())
 }
 
 #[cfg(test)]

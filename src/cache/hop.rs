@@ -9,19 +9,15 @@ use http::{HeaderMap, Version};
 use super::list::plain;
 
 /// Fields that an intermediary never forwards, listed in `Connection` or not
-/// (RFC 9110 §7.6.1).
-const ALWAYS: [HeaderName; 6] = [
+/// (RFC 9110 §7.6.1); and those between a client and the next proxy (§11.7): a gateway
+/// requests no proxy credentials and does not forward those for another proxy.
+const ALWAYS: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     header::TE,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
-];
-
-/// Fields between a client and the next proxy (RFC 9110 §11.7). A gateway
-/// requests no proxy credentials and does not forward those for another proxy.
-const PROXY: [HeaderName; 3] = [
     header::PROXY_AUTHENTICATE,
     HeaderName::from_static("proxy-authentication-info"),
     header::PROXY_AUTHORIZATION,
@@ -37,7 +33,7 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
     let options = lines.flat_map(|line| plain(line.as_bytes()));
     let options = options.filter_map(|option| HeaderName::from_bytes(option).ok());
     let options: Vec<_> = options.filter(|option| !KEPT.contains(option)).collect();
-    for name in ALWAYS.iter().chain(&PROXY).chain(&options) {
+    for name in ALWAYS.iter().chain(&options) {
         headers.remove(name);
     }
 }

@@ -1,7 +1,8 @@
 //! Comma-separated lists (RFC 9110 §5.6.1), including malformed ones.
 //!
 //! Lists are bytes, because field values may hold obs-text. Empty members are
-//! skipped, and members are trimmed of optional whitespace.
+//! skipped, and members are trimmed of optional whitespace, which is all of the white space
+//! that a field value may hold.
 
 /// The members of a list. A comma within a quoted-string does not separate members
 /// (RFC 9110 §5.6.4). After a quote that is never closed, the rest of the list is one member.
@@ -16,34 +17,14 @@ pub(super) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
         }
         byte == b',' && !quoted
     };
-    let members = value.split(is_comma).map(trim);
+    let members = value.split(is_comma).map(<[u8]>::trim_ascii);
     members.filter(|member| !member.is_empty())
 }
 
 /// The members of a list that cannot hold quoted-strings (`Connection`, `Vary`).
 pub(super) fn plain(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value
-        .split(|&byte| byte == b',')
-        .map(trim)
-        .filter(|member| !member.is_empty())
-}
-
-/// The text without surrounding optional whitespace (RFC 9110 §5.6.3).
-pub(super) fn trim(text: &[u8]) -> &[u8] {
-    let start = text
-        .iter()
-        .position(|&byte| !is_whitespace(byte))
-        .unwrap_or(text.len());
-    let end = text
-        .iter()
-        .rposition(|&byte| !is_whitespace(byte))
-        .map_or(start, |last| last + 1);
-    &text[start..end]
-}
-
-/// Whether the byte is optional whitespace.
-pub(super) fn is_whitespace(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t')
+    let members = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    members.filter(|member| !member.is_empty())
 }
 
 /// Whether the text is a token (RFC 9110 §5.6.2).

@@ -38,37 +38,31 @@ pub struct Metadata {
 /// an upstream that sends a new content type in every answer.
 pub(crate) const NUMBERED: usize = 256;
 
-/// The shared metadata.
-#[derive(Default)]
-struct Table(HashMap<(HeaderValue, ClientFreshness), Arc<Metadata>>);
+/// The shared metadata, process-wide, so that numbers stay valid across reloads.
+static SHARED: LazyLock<Mutex<Table>> = LazyLock::new(Mutex::default);
 
-/// Process-wide, so that numbers stay valid across reloads.
-static TABLE: LazyLock<Mutex<Table>> = LazyLock::new(Mutex::default);
-
-impl Table {
-    fn metadata(&mut self, content_type: HeaderValue, freshness: ClientFreshness) -> Arc<Metadata> {
-        let key = (content_type, freshness);
-        if let Some(metadata) = self.0.get(&key) {
-            return metadata.clone();
-        }
-        let metadata = Arc::new(Metadata {
-            content_type: key.0.clone(),
-            client_freshness: freshness,
-            number: self.0.len(),
-        });
-        if metadata.number < NUMBERED {
-            self.0.insert(key, metadata.clone());
-        }
-        metadata
-    }
-}
+type Table = HashMap<(HeaderValue, ClientFreshness), Arc<Metadata>>;
 
 impl Metadata {
     /// The shared metadata of these inputs, or metadata of its own once the table
     /// is full.
     pub fn of(content_type: HeaderValue, client_freshness: ClientFreshness) -> Arc<Self> {
-        let mut table = lock(&TABLE);
-        table.metadata(content_type, client_freshness)
+        Self::among(&mut lock(&SHARED), (content_type, client_freshness))
+    }
+
+    fn among(shared: &mut Table, key: (HeaderValue, ClientFreshness)) -> Arc<Self> {
+        if let Some(metadata) = shared.get(&key) {
+            return metadata.clone();
+        }
+        let metadata = Arc::new(Self {
+            content_type: key.0.clone(),
+            client_freshness: key.1,
+            number: shared.len(),
+        });
+        if metadata.number < NUMBERED {
+            shared.insert(key, metadata.clone());
+        }
+        metadata
     }
 
     /// Bytes that a response which does not share its metadata adds.
@@ -90,7 +84,7 @@ mod tests {
         let mut table = Table::default();
         let mut of = |seconds| {
             let freshness = ClientFreshness::For(Duration::from_secs(seconds));
-            table.metadata(json.clone(), freshness)
+            Metadata::among(&mut table, (json.clone(), freshness))
         };
         let one = of(7);
         assert!(Arc::ptr_eq(&one, &of(7)));

@@ -12,7 +12,6 @@ use std::ops::Range;
 use http::HeaderMap;
 use http::header::{IF_RANGE, RANGE};
 
-use super::list::trim;
 use super::validator::EntityTag;
 
 /// What to send of a representation.
@@ -34,10 +33,8 @@ pub fn select(request: &HeaderMap, stored: &HeaderMap, length: u64) -> Selection
     let (Some(line), None) = (lines.next(), lines.next()) else {
         return Selection::Whole;
     };
-    match parse(line.as_bytes()) {
-        Some(asked) if if_range_holds(request, stored) => satisfy(asked, length),
-        Some(_) | None => Selection::Whole,
-    }
+    let selected = parse(line.as_bytes(), length).filter(|_| if_range_holds(request, stored));
+    selected.unwrap_or(Selection::Whole)
 }
 
 /// §13.1.5: whether `If-Range` is absent, or names the stored response by a strong entity tag.
@@ -55,42 +52,33 @@ pub fn if_range_holds(request: &HeaderMap, stored: &HeaderMap) -> bool {
     }
 }
 
-/// The positions before and after the dash of a `Range` field (§14.1.2), one of them at
-/// least; `None` if the field is to be ignored.
-fn parse(value: &[u8]) -> Option<(Option<u64>, Option<u64>)> {
-    let text = std::str::from_utf8(trim(value)).ok()?;
+/// What a `Range` field selects (§14.1.2); `None` if the field is to be ignored.
+fn parse(value: &[u8], length: u64) -> Option<Selection> {
+    let text = std::str::from_utf8(value.trim_ascii()).ok()?;
     let (unit, range) = text.split_once('=')?;
     // Several ranges are no range either: none has a comma.
     let (first, last) = range.trim_matches([' ', '\t']).split_once('-')?;
-    let number = |digits: &str| match digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More than fits is more than any length.
-        true => Some((!digits.is_empty()).then(|| digits.parse().unwrap_or(u64::MAX))),
-        false => None,
-    };
-    let (first, last) = (number(first)?, number(last)?);
-    let is_valid = match (first, last) {
-        (None, None) => false,
-        (Some(first), Some(last)) => first <= last,
-        (Some(_), None) | (None, Some(_)) => true,
-    };
-    (is_valid && unit.eq_ignore_ascii_case("bytes")).then_some((first, last))
-}
-
-fn satisfy((first, last): (Option<u64>, Option<u64>), length: u64) -> Selection {
+    let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !unit.eq_ignore_ascii_case("bytes") || !is_number(first) || !is_number(last) {
+        return None;
+    }
+    // More than fits is more than any length.
+    let number = |digits: &str| digits.parse().unwrap_or(u64::MAX);
     let part = match (first, last) {
+        ("", "") => return None,
         // A suffix of an empty body is satisfiable, but cannot have a Content-Range
         // (§14.1.2, §14.4).
-        (None, Some(1..)) if length == 0 => return Selection::Whole,
+        ("", count) if length == 0 && number(count) > 0 => return None,
         // A suffix longer than the representation selects the whole of it.
-        (None, count) => length.saturating_sub(count.unwrap_or(0))..length,
-        (Some(first), last) => {
-            first..last.map_or(length, |last| last.saturating_add(1).min(length))
-        }
+        ("", count) => length.saturating_sub(number(count))..length,
+        (first, "") => number(first)..length,
+        (first, last) if number(first) > number(last) => return None,
+        (first, last) => number(first)..number(last).saturating_add(1).min(length),
     };
-    match part.is_empty() {
+    Some(match part.is_empty() {
         true => Selection::Unsatisfiable,
         false => Selection::Part(part),
-    }
+    })
 }
 
 #[cfg(test)]

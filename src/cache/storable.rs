@@ -102,17 +102,13 @@ pub(crate) fn is_for_everyone(
 
 /// Whether the definition of a status code allows storing answers of it.
 fn may_store_status(status: StatusCode) -> bool {
-    match status.as_u16() {
-        // §3: not final.
-        100..=199 => false,
-        // §3.3. A stored 416 would answer requests without a range.
-        206 | 416 => false,
-        // They depend on a precondition or expectation of this request.
-        304 | 412 | 417 => false,
-        // RFC 6585 §3 to §6.
-        428 | 429 | 431 | 511 => false,
-        _ => true,
-    }
+    // §3: not final. §3.3: partial; a stored 416 would answer requests without a range. 304, 412
+    // and 417 depend on a precondition or expectation of this request. RFC 6585 §3 to §6.
+    let never = matches!(
+        status.as_u16(),
+        100..=199 | 206 | 416 | 304 | 412 | 417 | 428 | 429 | 431 | 511
+    );
+    !never
 }
 
 /// The status codes whose caching requirements this cache implements (RFC 9110

@@ -17,7 +17,7 @@ use http::{HeaderMap, StatusCode, header};
 
 use super::coding::Coding;
 use super::date;
-use super::list::{members, trim};
+use super::list::members;
 
 /// An entity tag (RFC 9110 §8.8.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl<'a> EntityTag<'a> {
     /// Reads a value that is exactly one entity tag.
     #[must_use]
     pub fn parse(value: &'a [u8]) -> Option<Self> {
-        let value = trim(value);
+        let value = value.trim_ascii();
         let weak = value.starts_with(b"W/");
         let quoted = value.get(usize::from(weak) * 2..)?;
         let opaque = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
@@ -98,7 +98,7 @@ fn lists_tag(request: &HeaderMap, own: Option<EntityTag<'_>>, is_encoded: bool) 
     let mut lines = request.get_all(IF_NONE_MATCH).iter();
     lines.any(|line| {
         let line = line.as_bytes();
-        trim(line) == b"*"
+        line.trim_ascii() == b"*"
             || own.is_some_and(|own| {
                 members(line)
                     .filter_map(EntityTag::parse)
@@ -159,14 +159,11 @@ pub fn make_conditional(request: &mut HeaderMap, stored: Option<&HeaderMap>) -> 
 
 /// The strong ETag of a body: 128 bits of its SHA-256, in quotes.
 pub fn etag(body: &[u8]) -> HeaderValue {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
     let digest = digest(&SHA256, body);
-    let digits = digest.as_ref()[..16]
-        .iter()
-        .flat_map(|byte| [byte >> 4, byte & 15]);
-    let digits = digits.map(|digit| HEX[usize::from(digit)]);
-    let text: Vec<_> = [b'"'].into_iter().chain(digits).chain([b'"']).collect();
-    HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("\"\""))
+    let digits = digest.as_ref()[..16].iter();
+    let digits: String = digits.map(|byte| format!("{byte:02x}")).collect();
+    let text = format!("\"{digits}\"");
+    HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("\"\""))
 }
 
 /// Whether a request's `If-None-Match` matches this ETag, or that of the body in a coding,

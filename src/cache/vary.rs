@@ -11,7 +11,7 @@
 use http::HeaderMap;
 use http::header::{ACCEPT_ENCODING, ACCEPT_LANGUAGE, HeaderName, VARY};
 
-use super::list::{plain, trim};
+use super::list::plain;
 
 /// The request fields that `Vary` nominates, sorted and without repetition; `None` if no
 /// request matches, because it has `*` or a member that is no field name.
@@ -47,12 +47,15 @@ pub fn secondary_key<'r>(
         let is_present = fields.contains_key(name);
         key.push(if is_present { b'\n' } else { 0 });
         let lines = fields.get_all(name).iter();
-        let lines: Vec<_> = lines.map(|line| trim(line.as_bytes())).collect();
+        let lines: Vec<_> = lines.map(|line| line.as_bytes().trim_ascii()).collect();
         let mut text = lines.join(&b", "[..]);
         // RFC 9110 §8.4.1 and §12.5.4: names of codings and languages have no case.
         if [ACCEPT_ENCODING, ACCEPT_LANGUAGE].contains(name) && text.len() <= LONGEST_LIST {
             text.make_ascii_lowercase();
-            let mut members: Vec<_> = text.split(|&byte| byte == b',').map(trim).collect();
+            let mut members: Vec<_> = text
+                .split(|&byte| byte == b',')
+                .map(<[u8]>::trim_ascii)
+                .collect();
             // RFC 9110 §12.5.3 gives no meaning to the order of codings.
             if *name == ACCEPT_ENCODING {
                 members.sort_unstable();

@@ -103,11 +103,8 @@ proptest! {
     #[test]
     fn any_range_can_be_read(line in proptest::collection::vec(0x20u8..=0xff, 0..40), length in 0u64..) {
         let line = [b"bytes=".as_slice(), &line].concat();
-        if let Some(asked) = parse(&line)
-            && let Selection::Part(part) = satisfy(asked, length)
-        {
+        if let Some(Selection::Part(part)) = parse(&line, length) {
             prop_assert!(part.start < part.end && part.end <= length);
         }
-        prop_assert_eq!(parse(&[]), None);
     }
 }
