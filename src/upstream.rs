@@ -6,8 +6,8 @@
 //! ([`key_search`]) and judged ([`answer`]); after a [`failure`] it may be sent again.
 //! Redirects are not followed: the key would be sent to their target.
 //!
-//! What a key has spent is counted in its [`budget`], of two exact [`window`]s and of what
-//! answers report ([`reported`]). An endpoint that does not answer gets no
+//! What a key has spent is counted in its exact [`budget`], with what answers report
+//! ([`reported`]). An endpoint that does not answer gets no
 //! requests ([`breaker`]); of several, the first that is healthy and not behind is used
 //! ([`failover`]).
 //!
@@ -33,7 +33,6 @@ pub(crate) mod queue;
 mod reported;
 mod settings;
 mod upstreams;
-mod window;
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};

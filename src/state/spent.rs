@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use journal::Journal;
+use journal::{Found, Journal};
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -28,17 +28,16 @@ use crate::clock::Clock;
 /// A digest of a provider key.
 pub type KeyDigest = [u8; 32];
 
-/// The longest time that a request counts: it may be under way for two minutes, and counts
-/// for a window afterwards.
-const LONGEST: Duration = Duration::from_secs(121);
-/// What is waited out where it is not known what was spent: a minute, and a second for
-/// requests on their way when the last process ended.
-const WINDOW: Duration = Duration::from_secs(61);
+/// The longest time in milliseconds that a request counts: it may be under way for two minutes,
+/// and counts for a window afterwards.
+const LONGEST: i64 = 121_000;
+/// What is waited out where it is not known what was spent, in milliseconds: a minute, and a
+/// second for requests on their way when the last process ended.
+const WINDOW: i64 = 61_000;
 /// How long a commit may take.
 const COMMIT: Duration = Duration::from_secs(1);
-/// The most commands that wait, and the most in one transaction.
+/// The most commands that wait.
 const MOST_WAITING: usize = 4096;
-const MOST_AT_ONCE: usize = 256;
 
 /// What earlier processes have spent of a key's budget.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,7 +53,7 @@ pub struct Earlier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpentId {
     /// A random one.
-    number: u64,
+    number: i64,
     key: KeyDigest,
 }
 
@@ -65,9 +64,7 @@ pub struct Spent(Option<Arc<Handle>>);
 struct Handle {
     commands: SyncSender<Command>,
     clock: Clock,
-    /// When windows began, in milliseconds since the boot.
-    earlier: Vec<(SpentId, u64)>,
-    unknown_until: u64,
+    earlier: Found,
     fault: Arc<Fault>,
     /// Also after a fault, when its thread has ended.
     _lock: Arc<File>,
@@ -79,7 +76,7 @@ type Fault = OnceLock<String>;
 enum Command {
     /// A request is about to be sent; or its window begins, so many milliseconds after the
     /// boot. Who waits until that is committed, or the thread has stopped.
-    Put(SpentId, Option<u64>, Option<oneshot::Sender<()>>),
+    Put(SpentId, Option<i64>, Option<oneshot::Sender<()>>),
     /// It was not sent.
     Remove(SpentId),
 }
@@ -96,8 +93,7 @@ pub struct SpentSnapshot {
 
 impl Spent {
     pub(super) fn open(path: &Path, lock: &Arc<File>, clock: &Clock) -> Result<Self, StateError> {
-        let now = millis(clock.since_boot());
-        let (journal, found) = Journal::open(path, &boot_id(), now)?;
+        let (journal, earlier) = Journal::open(path, &boot_id(), now(clock))?;
         let (commands, received) = mpsc::sync_channel(MOST_WAITING);
         let fault = Arc::new(Fault::new());
         let (own, clock_of_thread) = (Arc::clone(&fault), clock.clone());
@@ -111,8 +107,7 @@ impl Spent {
         Ok(Self(Some(Arc::new(Handle {
             commands,
             clock: clock.clone(),
-            earlier: found.ended,
-            unknown_until: found.unknown_until,
+            earlier,
             fault,
             _lock: lock.clone(),
         }))))
@@ -123,11 +118,11 @@ impl Spent {
         let Some(handle) = &self.0 else {
             return Earlier::default();
         };
-        let now = handle.now();
-        let ended = handle.earlier.iter().filter(|(id, _)| id.key == *key);
-        let ages = ended.map(|(_, at)| Duration::from_millis(now.saturating_sub(*at)));
+        let now = now(&handle.clock);
+        let ended = handle.earlier.0.iter().filter(|(id, _)| id.key == *key);
+        let ages = ended.map(|(_, at)| now - at);
         Earlier {
-            ages: ages.filter(|age| *age < LONGEST).collect(),
+            ages: ages.filter(|age| *age < LONGEST).map(millis).collect(),
             unknown_for: handle.unknown_for(),
         }
     }
@@ -137,7 +132,7 @@ impl Spent {
     /// it if it is not sent.
     pub fn begin(&self, key: KeyDigest) -> (SpentId, impl Future<Output = ()> + use<>) {
         let handle = self.0.clone();
-        let number = fastrand::u64(..);
+        let number = fastrand::i64(..);
         let id = SpentId { number, key };
         let (reply, committed) = oneshot::channel();
         self.send(Command::Put(id, None, Some(reply)));
@@ -156,7 +151,7 @@ impl Spent {
     /// The window of a request begins now: with the head of its answer, or with its end if
     /// none came.
     pub fn end(&self, id: SpentId) {
-        let now = self.0.as_ref().map(|handle| handle.now());
+        let now = self.0.as_ref().map(|handle| now(&handle.clock));
         self.send(Command::Put(id, now, None));
     }
 
@@ -185,12 +180,8 @@ impl Spent {
 }
 
 impl Handle {
-    fn now(&self) -> u64 {
-        millis(self.clock.since_boot())
-    }
-
     fn unknown_for(&self) -> Duration {
-        Duration::from_millis(self.unknown_until.saturating_sub(self.now()))
+        millis(self.earlier.1 - now(&self.clock))
     }
 }
 
@@ -204,8 +195,14 @@ fn stop_recording(fault: &Fault, error: impl ToString) {
     }
 }
 
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+/// Milliseconds since the boot.
+fn now(clock: &Clock) -> i64 {
+    i64::try_from(clock.since_boot().as_millis()).unwrap_or(i64::MAX)
+}
+
+/// So many milliseconds, if any.
+fn millis(time: i64) -> Duration {
+    Duration::from_millis(u64::try_from(time).unwrap_or(0))
 }
 
 /// The id of the machine's present boot. Where it cannot be read, each process has one of
@@ -222,11 +219,8 @@ fn boot_id() -> String {
 
 /// The thread.
 fn run(mut journal: Journal, commands: &Receiver<Command>, fault: &Fault, clock: &Clock) {
-    while let Ok(first) = commands.recv() {
-        let batch: Vec<_> = std::iter::once(first)
-            .chain(commands.try_iter().take(MOST_AT_ONCE))
-            .collect();
-        if let Err(error) = journal.write(&batch, millis(clock.since_boot())) {
+    for command in commands {
+        if let Err(error) = journal.write(&command, now(clock)) {
             stop_recording(fault, error);
         }
         if fault.get().is_some() {
@@ -235,11 +229,9 @@ fn run(mut journal: Journal, commands: &Receiver<Command>, fault: &Fault, clock:
             }
             return;
         }
-        for command in batch {
-            if let Command::Put(_, _, Some(committed)) = command {
-                // Whoever waited may have gone.
-                let _gone = committed.send(());
-            }
+        if let Command::Put(_, _, Some(committed)) = command {
+            // Whoever waited may have gone.
+            let _gone = committed.send(());
         }
     }
 }

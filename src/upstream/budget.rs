@@ -20,10 +20,10 @@
 //! soon, whichever client is next. Probes of the tip are not paced, and a part of the
 //! budget is kept for them.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::reported::{ReportedLimit, ReportedLimits};
-use super::window::SlidingWindow;
 use crate::clock::Moment;
 use crate::shared::permits::Limits;
 
@@ -39,12 +39,21 @@ pub(crate) const SECOND_WINDOW: Duration = Duration::from_millis(1005);
 /// by 750 ppm, and a tick of 4 ms, take 49 ms of the 50.
 pub(crate) const MINUTE_WINDOW: Duration = Duration::from_millis(60_050);
 
+/// The pace is computed at this many points of the minute. It is too slow by at most one part in
+/// this many.
+const STEPS: u32 = 240;
+
 /// The requests of one key that count.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Budget {
     pub(super) limits: Limits,
-    pub(super) minute: SlidingWindow,
-    second: SlidingWindow,
+    /// Requests taken that have not ended.
+    in_flight: usize,
+    /// When those of the last minute ended, the oldest first; none that ended while there was no
+    /// limit.
+    ended: VecDeque<Moment>,
+    /// No request can be taken before this moment, where there is a limit.
+    blocked_until: Moment,
     reported: ReportedLimits,
     /// Probes of the tip a minute, for which a part is kept.
     probes: u32,
@@ -53,22 +62,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// An unused budget without limits.
-    pub(crate) fn new() -> Self {
-        Self {
-            limits: Limits::default(),
-            minute: SlidingWindow::new(None, MINUTE_WINDOW),
-            second: SlidingWindow::new(None, SECOND_WINDOW),
-            reported: ReportedLimits::default(),
-            probes: 0,
-            next_paced: Moment::default(),
-        }
-    }
-
     /// Changes the limits and the probes a minute. Requests that were taken still count.
     pub(crate) fn set_limits(&mut self, limits: Limits, probes: u32) {
-        self.minute.limit = limits.per_minute.map(|most| most as usize);
-        self.second.limit = limits.per_second.map(|most| most as usize);
         self.limits = limits;
         self.probes = probes;
     }
@@ -76,9 +71,9 @@ impl Budget {
     /// Counts what an earlier process has spent. Where there is a limit, nothing can be taken
     /// before what it may have spent beside that has left the windows.
     pub(crate) fn count_earlier(&mut self, ended: &[Moment], unknown_until: Moment) {
-        for window in [&mut self.minute, &mut self.second] {
-            window.count_earlier(ended, unknown_until);
-        }
+        self.ended.extend(ended);
+        self.ended.make_contiguous().sort_unstable();
+        self.blocked_until = self.blocked_until.max(unknown_until);
     }
 
     /// Takes a request. [`end`](Self::end) must follow.
@@ -90,11 +85,10 @@ impl Budget {
         if let Some(wait) = self.wait(now, is_probe) {
             return Err(wait);
         }
-        self.minute.in_flight += 1;
-        self.second.in_flight += 1;
+        self.in_flight += 1;
         self.reported.take();
         if !is_probe {
-            let interval = self.minute.pace_interval(now, self.kept_of_minute());
+            let interval = self.pace_interval(now);
             // A request that is a little late does not delay those after it.
             self.next_paced = self.next_paced.max(now.before(interval)) + interval;
         }
@@ -112,41 +106,113 @@ impl Budget {
                 self.pace_wait(now),
             ),
         };
-        self.minute
-            .wait(now, minute)
-            .max(self.second.wait(now, second))
+        self.wait_of_minute(now, minute)
+            .max(self.wait_of(self.limits.per_second, SECOND_WINDOW, now, second))
             .max(self.reported.wait(now, reported))
             .max(pace)
     }
 
+    fn wait_of_minute(&self, now: Moment, reserved: usize) -> Option<Duration> {
+        self.wait_of(self.limits.per_minute, MINUTE_WINDOW, now, reserved)
+    }
+
+    /// The time until a request can be taken that leaves `reserved` requests of a window;
+    /// `None` where one can be taken now.
+    fn wait_of(
+        &self,
+        limit: Option<u32>,
+        span: Duration,
+        now: Moment,
+        reserved: usize,
+    ) -> Option<Duration> {
+        let limit = limit? as usize;
+        if self.blocked_until > now {
+            return Some(self.blocked_until.since(now));
+        }
+        let left = self.have_left(span, now);
+        let counted = self.in_flight + self.ended.len() - left;
+        // This many requests, and one more, must leave the window.
+        let short = (counted + reserved).checked_sub(limit)?;
+        Some(match self.ended.get(left + short) {
+            Some(last) => (*last + span).since(now),
+            // A request in flight must end first, and then counts for the span.
+            None => span,
+        })
+    }
+
+    /// How many of the requests that ended have left a window.
+    fn have_left(&self, span: Duration, now: Moment) -> usize {
+        self.ended.partition_point(|end| *end + span <= now)
+    }
+
+    /// How many requests of the minute are left; `None` for any number.
+    fn left_of_minute(&self, now: Moment) -> Option<usize> {
+        let limit = self.limits.per_minute? as usize;
+        let counted = self.in_flight + self.ended.len() - self.have_left(MINUTE_WINDOW, now);
+        let is_blocked = self.blocked_until > now;
+        Some(if is_blocked {
+            0
+        } else {
+            limit.saturating_sub(counted)
+        })
+    }
+
+    /// Requests are paced while fewer than this many of the minute are left.
+    fn pace_below(&self) -> Option<usize> {
+        Some(self.limits.per_minute? as usize * 2 / 5)
+    }
+
     /// How long the pace delays a request; `None` while two fifths of the minute
     /// are left.
-    fn pace_wait(&mut self, now: Moment) -> Option<Duration> {
+    fn pace_wait(&self, now: Moment) -> Option<Duration> {
         let pause = self.next_paced.since(now);
         if pause.is_zero() {
             return None;
         }
-        let pace_below = self.minute.pace_below()?.saturating_sub(1);
-        Some(pause.min(self.minute.wait(now, pace_below)?))
+        let pace_below = self.pace_below()?.saturating_sub(1);
+        Some(pause.min(self.wait_of_minute(now, pace_below)?))
+    }
+
+    /// The interval between requests at which the minute never runs out. At each of [`STEPS`]
+    /// points up to its end, the requests sent at this interval are no more than those that are
+    /// left beside the part for probes and those that have left the window by the point before.
+    fn pace_interval(&self, now: Moment) -> Duration {
+        let (Some(remaining), Some(pace_below)) = (self.left_of_minute(now), self.pace_below())
+        else {
+            return Duration::ZERO;
+        };
+        if remaining >= pace_below {
+            return Duration::ZERO;
+        }
+        let spare = remaining.saturating_sub(self.kept_of_minute());
+        let (step, left) = (MINUTE_WINDOW / STEPS, self.have_left(MINUTE_WINDOW, now));
+        let mut longest = Duration::ZERO;
+        for nth in 1..=STEPS {
+            let freed = self.have_left(MINUTE_WINDOW, now + step * (nth - 1)) - left;
+            let requests = u32::try_from(spare + freed + 1).unwrap_or(u32::MAX);
+            longest = longest.max(step * nth / requests);
+        }
+        longest
     }
 
     /// How many requests of a minute are kept for probes: as many as there are, a
     /// twentieth at least and a quarter at most.
     pub(crate) fn kept_of_minute(&self) -> usize {
-        let limit = self.minute.limit.filter(|_| self.probes > 0).unwrap_or(0);
-        (self.probes as usize).min(limit / 4).max(limit / 20)
+        let limit = self.limits.per_minute.filter(|_| self.probes > 0);
+        let limit = limit.unwrap_or(0);
+        self.probes.min(limit / 4).max(limit / 20) as usize
     }
 
     /// How many requests of a second are kept for probes.
-    pub(crate) fn kept_of_second(&self) -> usize {
-        let limit = self.second.limit.filter(|_| self.probes > 0).unwrap_or(0);
-        limit.saturating_sub(1).min(1)
+    fn kept_of_second(&self) -> usize {
+        let limit = self.limits.per_second.filter(|_| self.probes > 0);
+        usize::from(limit > Some(1))
     }
 
     /// Applies the limits reported in the answer to a request that has not ended yet. They may
     /// have been reported before the others in flight were counted.
     pub(super) fn apply_report(&mut self, limits: &[ReportedLimit], now: Moment) {
-        let others = self.minute.in_flight.saturating_sub(1) as u64;
+        let others = self.in_flight.saturating_sub(1) as u64;
         for limit in limits {
             self.reported.apply(*limit, others, now);
         }
@@ -154,8 +220,17 @@ impl Budget {
 
     /// A request has ended at a moment, or was never sent.
     pub(crate) fn end(&mut self, ended: Option<Moment>) {
-        self.minute.end(ended);
-        self.second.end(ended);
+        self.in_flight = self.in_flight.saturating_sub(1);
+        match (ended, self.limits.least()) {
+            (Some(end), Some(_)) => {
+                let has_left = |before: &mut Moment| *before + MINUTE_WINDOW <= end;
+                while self.ended.pop_front_if(has_left).is_some() {}
+                self.ended.push_back(end);
+            }
+            // A reload may introduce a limit, which then applies to this one.
+            (Some(end), None) => self.blocked_until = self.blocked_until.max(end + MINUTE_WINDOW),
+            (None, _) => {}
+        }
     }
 
     /// How many requests are left of this minute and of the reported limits; `None`
@@ -163,8 +238,15 @@ impl Budget {
     pub(crate) fn remaining(&mut self, now: Moment) -> Option<usize> {
         let reported = self.reported.remaining(now);
         let reported = reported.map(|remaining| usize::try_from(remaining).unwrap_or(usize::MAX));
-        let own = self.minute.remaining(now);
-        own.into_iter().chain(reported).min()
+        self.left_of_minute(now).into_iter().chain(reported).min()
+    }
+
+    /// Whether a request is in flight or counts still.
+    pub(crate) fn is_in_use(&self, now: Moment) -> bool {
+        let last = self.ended.back();
+        self.in_flight > 0
+            || self.blocked_until > now
+            || last.is_some_and(|end| *end + MINUTE_WINDOW > now)
     }
 }
 

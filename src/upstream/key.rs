@@ -120,8 +120,8 @@ impl ProviderKey {
             value,
             shared,
             state: Mutex::new(KeyState {
-                budget: Budget::new(),
-                floor: has_engine.then(Budget::new),
+                budget: Budget::default(),
+                floor: has_engine.then(Budget::default),
                 pool: Limits::default(),
                 pool_spent_until: Moment::default(),
                 hosts: BTreeMap::new(),
@@ -327,7 +327,7 @@ impl KeyState {
     /// Whether something of the key counts still.
     pub(super) fn matters(&self, now: Moment) -> bool {
         let mut hosts = self.hosts.values();
-        self.budget.minute.is_in_use(now) || hosts.any(|at| at.matters(now))
+        self.budget.is_in_use(now) || hosts.any(|at| at.matters(now))
     }
 }
 

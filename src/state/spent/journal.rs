@@ -12,7 +12,7 @@ use std::{fs, io};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, params};
 
-use super::{Command, LONGEST, SpentId, WINDOW, millis};
+use super::{Command, LONGEST, SpentId, WINDOW};
 use crate::state::StateError;
 use crate::state::database::{self, OpenError};
 use crate::state::value::crc;
@@ -43,17 +43,13 @@ pub(super) struct Journal {
     written: u64,
 }
 
-/// What was read at the start.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Found {
-    /// When windows began, in milliseconds since the boot, in ascending order.
-    pub(super) ended: Vec<(SpentId, u64)>,
-    pub(super) unknown_until: u64,
-}
+/// What was read at the start, in milliseconds since the boot: when windows began, in ascending
+/// order, and until when it is not known what was spent.
+pub(super) type Found = (Vec<(SpentId, i64)>, i64);
 
 impl Journal {
     /// Opens the database; begins it anew where it is absent or unusable.
-    pub(super) fn open(path: &Path, boot: &str, now: u64) -> Result<(Self, Found), StateError> {
+    pub(super) fn open(path: &Path, boot: &str, now: i64) -> Result<(Self, Found), StateError> {
         let check = |database: &mut Connection| {
             database.pragma_update(None, "synchronous", "OFF")?;
             database.pragma_update(None, "wal_autocheckpoint", 0)?;
@@ -76,11 +72,11 @@ impl Journal {
             Ok(found)
         };
         let new = |was_there: bool| {
-            let unknown_until = if was_there { now + millis(WINDOW) } else { 0 };
+            let unknown_until = if was_there { now + WINDOW } else { 0 };
             if was_there {
-                let window = WINDOW.as_secs();
                 tracing::warn!(
-                    "it is not known what was spent before: no request is sent to an upstream with a budget for {window} s"
+                    "it is not known what was spent before: no request is sent to an upstream with a budget for {} s",
+                    WINDOW / 1000
                 );
             }
             let crc = crc_of_run(boot, unknown_until);
@@ -95,25 +91,21 @@ impl Journal {
         Ok((journal, found))
     }
 
-    /// Writes commands, in one transaction.
-    pub(super) fn write(&mut self, commands: &[Command], now: u64) -> rusqlite::Result<()> {
-        let transaction = self.database.transaction()?;
-        for command in commands {
-            match command {
-                Command::Put(id, at, _) => put(&transaction, *id, *at)?,
-                Command::Remove(id) => {
-                    let delete = "DELETE FROM spent WHERE id = ?1";
-                    let mut delete = transaction.prepare_cached(delete)?;
-                    delete.execute([id.number.cast_signed()])?;
-                }
+    /// Writes a command; it is committed when this returns.
+    pub(super) fn write(&mut self, command: &Command, now: i64) -> rusqlite::Result<()> {
+        match command {
+            Command::Put(id, at, _) => put(&self.database, *id, *at)?,
+            Command::Remove(id) => {
+                let delete = "DELETE FROM spent WHERE id = ?1";
+                let mut delete = self.database.prepare_cached(delete)?;
+                delete.execute([id.number])?;
             }
         }
-        transaction.commit()?;
         self.written += 1;
         // A transaction has at least a frame.
         if self.written >= MOST_FRAMES / 8 {
             self.written = 0;
-            let old = now.saturating_sub(millis(LONGEST)).cast_signed();
+            let old = now - LONGEST;
             self.database
                 .execute("DELETE FROM spent WHERE at < ?1", [old])?;
             database::empty_log(&self.database)?;
@@ -136,32 +128,25 @@ fn unusable(why: &str) -> OpenError {
 }
 
 /// Records a request: under way, or since when its window has run.
-fn put(database: &Connection, id: SpentId, at: Option<u64>) -> rusqlite::Result<()> {
-    let SpentId { number, key } = id;
+fn put(database: &Connection, id: SpentId, at: Option<i64>) -> rusqlite::Result<()> {
     let put = "INSERT OR REPLACE INTO spent VALUES (?1, ?2, ?3, ?4)";
     let mut put = database.prepare_cached(put)?;
-    let signed = at.map(u64::cast_signed);
-    put.execute(params![number.cast_signed(), key, signed, crc_of(id, at)])?;
+    put.execute(params![id.number, id.key, at, crc_of(id, at)])?;
     Ok(())
 }
 
 /// Reads what was spent, and writes it as the next process is to find it.
-fn read(database: &mut Connection, boot: &str, now: u64) -> Result<Found, OpenError> {
+fn read(database: &mut Connection, boot: &str, now: i64) -> Result<Found, OpenError> {
     let transaction = database.transaction()?;
     let select = "SELECT boot, unknown_until, crc FROM run";
-    let run = transaction.query_row(select, [], |row| {
-        let until: i64 = row.get(1)?;
-        Ok((row.get(0)?, until.cast_unsigned(), row.get(2)?))
-    });
-    let (boot_of_run, unknown_until, crc): (String, u64, u32) = run?;
+    let run = transaction.query_row(select, [], |row| row.try_into());
+    let (boot_of_run, unknown_until, crc): (String, i64, u32) = run?;
     let mut select = transaction.prepare("SELECT id, key, at, crc FROM spent")?;
     let rows = select.query_map([], |row| {
-        let (number, at): (i64, Option<i64>) = (row.get(0)?, row.get(2)?);
-        let (number, key) = (number.cast_unsigned(), row.get(1)?);
-        let id = SpentId { number, key };
-        Ok((id, at.map(i64::cast_unsigned), row.get(3)?))
+        let (number, key) = (row.get(0)?, row.get(1)?);
+        Ok((SpentId { number, key }, row.get(2)?, row.get(3)?))
     })?;
-    let rows: Vec<(SpentId, Option<u64>, u32)> = rows.collect::<Result<_, _>>()?;
+    let rows: Vec<(SpentId, Option<i64>, u32)> = rows.collect::<Result<_, _>>()?;
     drop(select);
     let mut are_whole = rows.iter().map(|(id, at, crc)| *crc == crc_of(*id, *at));
     if !are_whole.all(|is_whole| is_whole) || crc != crc_of_run(&boot_of_run, unknown_until) {
@@ -181,17 +166,14 @@ fn read(database: &mut Connection, boot: &str, now: u64) -> Result<Found, OpenEr
     }
     ended.sort_unstable_by_key(|(_, began)| *began);
     transaction.commit()?;
-    Ok(Found {
-        ended,
-        unknown_until,
-    })
+    Ok((ended, unknown_until))
 }
 
-fn crc_of(id: SpentId, at: Option<u64>) -> u32 {
-    let at = at.map_or([0xff; 8], u64::to_le_bytes);
+fn crc_of(id: SpentId, at: Option<i64>) -> u32 {
+    let at = at.unwrap_or(-1).to_le_bytes();
     crc(&[&id.number.to_le_bytes(), &id.key, &at])
 }
 
-fn crc_of_run(boot: &str, unknown_until: u64) -> u32 {
+fn crc_of_run(boot: &str, unknown_until: i64) -> u32 {
     crc(&[boot.as_bytes(), &unknown_until.to_le_bytes()])
 }

@@ -97,7 +97,7 @@ fn a_process_that_is_killed_loses_nothing() {
         let earlier = open(place.path().into()).earlier(&KEY);
         assert!(before == kill_after && sent >= kill_after);
         // A kill in the middle of a commit may leave a log that cannot be told from damage.
-        let is_unknown = earlier.unknown_for > WINDOW - Duration::from_secs(5);
+        let is_unknown = earlier.unknown_for > millis(WINDOW - 5000);
         let found = earlier.ages.len();
         assert!(is_unknown || found >= sent, "{earlier:?} of {sent}");
         assert!(found <= sent + 1);
@@ -106,15 +106,12 @@ fn a_process_that_is_killed_loses_nothing() {
 
 /// What is known at another boot.
 fn at_boot(place: &Place, boot: &str) -> (usize, u64) {
-    let now = millis(place.clock.since_boot());
+    let now = now(&place.clock);
     let path = place.path().join("spent.db");
     // Its thread closes it first.
     let _lock = crate::state::lock(place.path(), crate::state::PATIENCE).unwrap();
-    let (_journal, found) = Journal::open(&path, boot, now).unwrap();
-    (
-        found.ended.len(),
-        found.unknown_until.saturating_sub(now) / 1000,
-    )
+    let (_journal, (ended, unknown_until)) = Journal::open(&path, boot, now).unwrap();
+    (ended.len(), millis(unknown_until - now).as_secs())
 }
 
 #[tokio::test]
@@ -128,7 +125,7 @@ async fn another_boot_waits_a_window_out() {
         number: 1,
         key: KEY,
     };
-    journal.write(&[Command::Put(id, None, None)], 0).unwrap();
+    journal.write(&Command::Put(id, None, None), 0).unwrap();
     drop(journal);
     assert_eq!(at_boot(&place, "two"), (1, 0));
     assert_eq!(at_boot(&place, "three"), (0, 61));
@@ -224,7 +221,10 @@ async fn after_an_error_nothing_is_recorded() {
     drop(spent);
     let spent = place.open().spent;
     let unknown = spent.snapshot().unwrap().unknown_seconds;
-    assert_eq!((spent.earlier(&KEY).unknown_for, unknown), (WINDOW, 61.0));
+    assert_eq!(
+        (spent.earlier(&KEY).unknown_for, unknown),
+        (millis(WINDOW), 61.0)
+    );
     begin(&spent, KEY).await;
     assert_eq!(spent.snapshot().unwrap().fault, None);
 }
@@ -239,8 +239,7 @@ async fn a_commit_over_a_second_ends_the_recording() {
     let spent = Spent(Some(Arc::new(Handle {
         commands,
         clock: place.clock.clone(),
-        earlier: Vec::new(),
-        unknown_until: 0,
+        earlier: Found::default(),
         fault: Arc::clone(&fault),
         _lock: Arc::new(File::open(place.path()).unwrap()),
     })));

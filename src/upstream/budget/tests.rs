@@ -7,7 +7,7 @@ use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 use super::*;
 
 fn budget(per_minute: usize, per_second: usize, probes: u32) -> Budget {
-    let mut budget = Budget::new();
+    let mut budget = Budget::default();
     set(&mut budget, per_minute, per_second, probes);
     budget
 }
@@ -70,6 +70,17 @@ fn what_an_earlier_process_has_spent_counts() {
     assert_eq!(take(&mut unknown, 600), Err(59_950));
     assert_eq!(unknown.remaining(at(600)), Some(0));
     assert_eq!(take(&mut unknown, 60_550), Ok(()));
+}
+
+#[test]
+fn a_limit_that_is_new_waits_until_what_was_sent_without_one_has_left() {
+    let mut budget = budget(0, 0, 0);
+    assert_eq!(take(&mut budget, 0), Ok(()));
+    budget.end(Some(at(0)));
+    assert_eq!((budget.wait(at(0), true), budget.ended.len()), (None, 0));
+    set(&mut budget, 9, 9, 0);
+    assert_eq!(take(&mut budget, 0), Err(60_050));
+    assert_eq!(budget.remaining(at(60_050)), Some(9));
 }
 
 #[test]

@@ -205,7 +205,7 @@ proptest! {
             per_minute: Some(20),
             per_second: Some(3),
         };
-        let (mut with_reports, mut without) = (Budget::new(), Budget::new());
+        let (mut with_reports, mut without) = (Budget::default(), Budget::default());
         with_reports.set_limits(limits, 2);
         without.set_limits(limits, 2);
         let mut now = Moment::from_nanos(1 << 50);
