@@ -198,17 +198,6 @@ impl Permits {
         }
         Err(PermitDenied { outcome, wait })
     }
-
-    /// Tells the other replicas that a key rests, after a 429 to a request of the floor.
-    pub fn rest(self: &Arc<Self>, keys: [String; 2], rest: Duration) {
-        let permit = PoolPermit {
-            permits: self.clone(),
-            keys,
-            id: String::new(),
-            asked: Duration::ZERO,
-        };
-        permit.send_back("unused", rest);
-    }
 }
 
 impl PoolPermit {

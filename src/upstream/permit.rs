@@ -242,13 +242,8 @@ impl Permit {
         let wall = asked.upstream.clock.wall_now();
         if status == StatusCode::TOO_MANY_REQUESTS {
             let pause = reported::wait_after_429(fields, wall);
+            // Other replicas learn it with the return or the next call for a permit.
             key.state().cool_down(host, now + pause);
-            // One of the pool tells the other replicas when it ends.
-            if self.pool.is_none()
-                && let Some((permits, keys, _)) = key.pool(host)
-            {
-                permits.rest(keys, pause);
-            }
             return;
         }
         let limits = reported::read(fields, wall);

@@ -28,9 +28,6 @@ const MAX_WAIT: Duration = Duration::from_hours(1);
 const MIN_WAIT: Duration = Duration::from_secs(1);
 /// A number above this is Unix time, not seconds to go.
 const UNIX_TIME: u64 = 1_000_000_000;
-/// At most this many limits are in force. Beyond that, the one with the most requests left
-/// is dropped.
-const MAX_LIMITS: usize = 8;
 
 /// A reported limit: how many requests are left, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,10 +62,6 @@ impl ReportedLimits {
         self.0
             .retain(|(known, ends)| *known < left || *ends > until);
         self.0.push((left, until));
-        if self.0.len() > MAX_LIMITS {
-            let loosest = (0..self.0.len()).max_by_key(|at| self.0[*at].0);
-            self.0.swap_remove(loosest.unwrap_or(0));
-        }
     }
 
     /// The time until a request can be taken that leaves `kept` requests; `None` where one

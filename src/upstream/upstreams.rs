@@ -34,8 +34,8 @@ impl ProviderKeys {
 /// for one configuration; names are stable across reloads.
 pub struct Upstreams {
     all: Box<[Arc<Upstream>]>,
-    /// What requests to each are sent through: itself, or a substitute in a test.
-    clients: Box<[Arc<dyn UpstreamClient>]>,
+    /// What gets the requests in place of each, in a test.
+    substitute: Option<Arc<dyn UpstreamClient>>,
 }
 
 impl Upstreams {
@@ -62,12 +62,8 @@ impl Upstreams {
         if all.is_empty() {
             return Err(SetupError::NoUpstream);
         }
-        let clients = all.iter().map(|upstream| match substitute {
-            Some(substitute) => substitute.clone(),
-            None => upstream.clone(),
-        });
-        let clients = clients.collect();
-        Ok(Arc::new(Self { all, clients }))
+        let substitute = substitute.cloned();
+        Ok(Arc::new(Self { all, substitute }))
     }
 
     /// From now on requests are sent by this configuration, also those that wait: each key has
@@ -98,10 +94,11 @@ impl Upstreams {
     }
 
     /// What requests to the upstream with this number are sent through.
-    pub fn client(&self, number: u16) -> &Arc<dyn UpstreamClient> {
-        self.clients
-            .get(usize::from(number))
-            .unwrap_or(&self.clients[0])
+    pub fn client(&self, number: u16) -> &dyn UpstreamClient {
+        match &self.substitute {
+            Some(substitute) => &**substitute,
+            None => &**self.get(number),
+        }
     }
 
     /// The first: the default one, if any route or tip uses it.

@@ -165,7 +165,7 @@ fn libraries_are_used_only_where_they_belong() {
         ("flate2", &["compress"]),
         ("listenfd", &["supervisor"]),
         ("sd_notify", &["supervisor"]),
-        ("zeroize", &["api_key", "secrets"]),
+        ("zeroize", &["secrets"]),
     ];
     for (library, allowed) in rows {
         let is_path =

@@ -31,7 +31,7 @@ impl EngineUrl {
         if text.contains('#') {
             return Err("a URL has no fragment; certificates are always checked");
         }
-        check_parameters(text, scheme == Some("unix"))?;
+        check_parameters(text)?;
         let info = text.into_connection_info().map_err(|_foreign| form)?;
         // RESP2 has a command of its own for the password: an error about HELLO, which RESP3
         // has instead, would quote it.
@@ -64,24 +64,21 @@ impl fmt::Debug for EngineUrl {
 
 /// The parameters of a URL. The crate ignores those that it does not know, and one with a
 /// spelling mistake would be missed.
-fn check_parameters(url: &str, is_socket: bool) -> Result<(), &'static str> {
+fn check_parameters(url: &str) -> Result<(), &'static str> {
     let Some((_, query)) = url.split_once('?') else {
         return Ok(());
     };
     let is_known = |parameter: &str| {
-        let name = parameter.split('=').next().unwrap_or(parameter);
-        ["db", "user", "pass"].contains(&name)
+        ["db=", "user=", "pass="]
+            .iter()
+            .any(|name| parameter.starts_with(name))
     };
-    if !is_socket {
-        return Err(
-            "redis:// and rediss:// have no parameters (?...): user and password come \
-                    before the host, and the database after it (redis://user:password@host:6379/0)",
-        );
+    match url.starts_with("unix:") && query.split('&').all(is_known) {
+        true => Ok(()),
+        false => Err(
+            "unix:// has the parameters db, user and pass, and no others; redis:// and rediss:// have none: user and password come before the host, and the database after it (redis://user:password@host:6379/0)",
+        ),
     }
-    if !query.split('&').all(is_known) {
-        return Err("unix:// has the parameters db, user and pass, and no others");
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -109,7 +106,7 @@ mod tests {
             ("redis://:secret@engine.internal:99999", "not a URL"),
             ("redis://:secret@engine.internal/first", "not a URL"),
             ("rediss://:secret@engine.internal/#insecure", "certificates"),
-            ("redis://:secret@one?protocol=resp3", "no parameters"),
+            ("redis://:secret@one?protocol=resp3", "have none"),
             ("unix:///run/s.sock?db=1&passs=secret", "db, user and pass"),
             ("redis://:secret@one,redis://two", "not a cluster"),
         ] {
