@@ -210,7 +210,7 @@ fn print_token(name: &TokenName) -> Result<ExitCode> {
 
 fn print_openapi(path: Option<PathBuf>) -> Result<ExitCode> {
     let (config, _) = environment::load(path.as_deref(), String::new())?;
-    let document = openapi::document(&config.routes, config.tokens.required);
+    let document = openapi::document(&config.routes, config.file.clients.require_token);
     print(&format!("{document:#}\n"))
 }
 

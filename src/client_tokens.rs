@@ -16,7 +16,6 @@ mod redact;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::SystemTime;
@@ -36,17 +35,6 @@ pub use redact::{redact, without_query};
 
 /// `x-api-key`, where clients of the API send their key.
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-
-/// The configuration of client tokens.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// The token file; without one, there are no client tokens.
-    pub file: Option<PathBuf>,
-    /// Whether a request without a valid token is refused.
-    pub required: bool,
-    /// What the file has, once it is read.
-    pub tokens: Arc<TokenFile>,
-}
 
 /// The clients with tokens, of one configuration.
 #[derive(Default)]
@@ -80,10 +68,17 @@ pub struct TokenClient {
 }
 
 impl ClientTokens {
-    /// The clients of a configuration that comes after this one.
+    /// The clients of a configuration that comes after this one: those of its token file, if it has
+    /// one. Without a file, no token is required.
     #[must_use]
-    pub fn next(&self, settings: &Settings, limits: &limit::Settings, clock: &Clock) -> Self {
-        let names = &settings.tokens.names;
+    pub fn next(
+        &self,
+        file: Option<&TokenFile>,
+        is_required: bool,
+        limits: &limit::Settings,
+        clock: &Clock,
+    ) -> Self {
+        let names = file.iter().flat_map(|file| &file.names);
         let client = |(TokenName(name), entry): (&TokenName, &Entry)| {
             let before = self
                 .clients
@@ -112,15 +107,15 @@ impl ClientTokens {
                 requests: before.map_or_else(Arc::default, |before| before.requests.clone()),
             }
         };
-        let digests = (0..).zip(names.values()).flat_map(|(at, entry)| {
+        let digests = (0..).zip(names.clone()).flat_map(|(at, (_, entry))| {
             let digests = entry.sha256.iter();
             digests.map(move |digest| (digest.get_ref().clone(), at))
         });
         Self {
-            is_enabled: settings.file.is_some(),
-            is_required: settings.file.is_some() && settings.required,
+            is_enabled: file.is_some(),
+            is_required: is_required && file.is_some(),
             by_digest: digests.collect(),
-            clients: names.iter().map(client).collect(),
+            clients: names.map(client).collect(),
         }
     }
 

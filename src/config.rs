@@ -18,6 +18,7 @@ mod tests;
 mod warnings;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use http::Uri;
 pub use reference::{page, schema};
@@ -28,11 +29,12 @@ use toml::Spanned;
 use toml::de::{DeTable, Deserializer};
 
 use crate::admin::host;
+use crate::client_tokens::TokenFile;
 use crate::identify::TrustedProxies;
 use crate::limit;
 use crate::listener::{self, ListenerSettings};
 use crate::route::RouteTable;
-use crate::{client_tokens, respond, shared, state, telemetry, upstream};
+use crate::{respond, shared, state, telemetry, upstream};
 use merge::{located, merged};
 
 /// The proxy.toml that the repository ships.
@@ -98,8 +100,9 @@ pub struct Config {
     pub connections: listener::Settings,
     /// The proxies whose forwarding fields are believed.
     pub trust: TrustedProxies,
-    /// The tokens that clients may have. The token file is read by whoever reads the secrets.
-    pub tokens: client_tokens::Settings,
+    /// The tokens that clients may have, if there is a token file; whoever reads the secrets reads
+    /// it.
+    pub tokens: Option<Arc<TokenFile>>,
     /// Cache mode `chain`.
     pub chain: crate::chain::Settings,
     /// How each upstream is called; routes and tips have their numbers. Upstreams that no route
@@ -116,14 +119,6 @@ pub struct Config {
 }
 
 impl Config {
-    /// The shipped configuration.
-    ///
-    /// # Errors
-    /// Never, as a test checks; the list is there for the caller's `?`.
-    pub fn shipped() -> Result<Self, Vec<String>> {
-        Self::parse(SHIPPED_NAME, SHIPPED)
-    }
-
     /// Reads a file's text. What the file does not set has its default.
     ///
     /// # Errors
@@ -163,11 +158,7 @@ impl Config {
                 networks: clients.trusted_proxies.clone(),
                 write_forwarded: clients.proxy_field == server::ProxyField::Forwarded,
             },
-            tokens: client_tokens::Settings {
-                file: clients.token_file.clone(),
-                required: clients.require_token,
-                ..client_tokens::Settings::default()
-            },
+            tokens: clients.token_file.as_ref().map(|_| Arc::default()),
             chain: crate::chain::Settings {
                 times: file.chain.finality(),
                 tips: assigned.tips,
@@ -179,14 +170,6 @@ impl Config {
             names_collector: false,
             file,
         })
-    }
-
-    /// The effective configuration as TOML.
-    ///
-    /// # Errors
-    /// Never: every value can be written as TOML.
-    pub fn print(&self) -> Result<String, toml::ser::Error> {
-        toml::to_string(&self.file)
     }
 
     /// What is kept on disk, if anything.

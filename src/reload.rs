@@ -95,7 +95,13 @@ impl Reloads {
         supervisor::reloading();
         let result = (self.apply)();
         // Before the log, so that whoever reads the log finds it counted.
-        self.record(&result);
+        let mut history = lock(&self.history);
+        match &result {
+            Ok(_) => history.done += 1,
+            Err(_) => history.refused += 1,
+        }
+        history.last = Some((self.clock.now(), result.clone()));
+        drop(history);
         match &result {
             Ok(notes) => {
                 tracing::info!("reloaded: the new configuration is in use");
@@ -116,15 +122,6 @@ impl Reloads {
             }
         }
         result
-    }
-
-    fn record(&self, result: &ReloadResult) {
-        let mut history = lock(&self.history);
-        match result {
-            Ok(_) => history.done += 1,
-            Err(_) => history.refused += 1,
-        }
-        history.last = Some((self.clock.now(), result.clone()));
     }
 
     /// The counts and the last reload, for `/status`.

@@ -239,25 +239,17 @@ impl Server {
     /// it is secret.
     pub fn report_start(&self, config: &str) {
         let gateway = &self.first;
-        let routes = gateway.routes.routes().iter();
-        let routes: Vec<_> = routes.map(|route| &*route.name).collect();
         let upstreams = gateway.upstreams.iter().map(|(_, upstream)| {
             let urls: Vec<_> = upstream.base_urls().collect();
             format!("{}: {}", upstream.name(), urls.join(" "))
         });
-        let listeners = self.bound_listeners();
-        let listeners: Vec<_> = listeners
-            .iter()
-            .map(|one| one.address.to_string())
-            .collect();
         let shared = gateway.fill.lower.shared.as_ref();
         tracing::info!(
             version = crate::build::VERSION,
             commit = crate::build::COMMIT,
             config,
-            listen = listeners.join(", "),
+            listen = self.urls(),
             admin = %self.admin,
-            routes = routes.join(", "),
             upstreams = upstreams.collect::<Vec<_>>().join(", "),
             state_directory = gateway.state.answers.is_on(),
             shared_engine = gateway.fill.lower.has_engine(),
@@ -270,6 +262,13 @@ impl Server {
     pub fn bound_listeners(&self) -> Vec<BoundListener> {
         let clock = &self.first.clock;
         self.listeners.bound(clock.wall_now())
+    }
+
+    /// Where the public listeners are.
+    pub fn urls(&self) -> String {
+        let listeners = self.bound_listeners();
+        let urls: Vec<_> = listeners.iter().map(BoundListener::url).collect();
+        urls.join(", ")
     }
 
     /// The first base URL of the first upstream: that of the sandbox, if there is one.

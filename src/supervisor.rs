@@ -10,7 +10,7 @@ use socket2::SockRef;
 use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 
-use crate::listener::{ListenAddress, ListeningSocket};
+use crate::listener::ListeningSocket;
 
 /// The most bytes of a status: systemd ignores notifications of more than 4 KiB.
 const MAX_STATUS: usize = 1_000;
@@ -131,15 +131,9 @@ fn take(passed: &mut ListenFd, at: usize) -> io::Result<ListeningSocket> {
 }
 
 impl InheritedSockets {
-    /// Whether all of them, the admin listener's too, are TCP sockets on loopback addresses; so
-    /// it is if none were passed.
-    pub fn are_loopback(&self) -> bool {
-        self.0.iter().all(|(_, socket)| match socket {
-            ListeningSocket::Tcp(socket) => socket
-                .local_addr()
-                .is_ok_and(|address| ListenAddress::Tcp(address).is_loopback()),
-            ListeningSocket::Unix(_) => false,
-        })
+    /// Whether none were passed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The socket of each public listener, by the listeners' names, and last that of the

@@ -10,7 +10,7 @@ use ordgate::cache::key::Key;
 use ordgate::config::Config;
 use ordgate::route::RouteTable;
 
-static SHIPPED: LazyLock<RouteTable> = LazyLock::new(|| match Config::shipped() {
+static SHIPPED: LazyLock<RouteTable> = LazyLock::new(|| match Config::parse("built in", "") {
     Ok(config) => config.routes,
     Err(problems) => panic!("{problems:?}"),
 });

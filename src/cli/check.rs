@@ -35,16 +35,12 @@ pub(super) fn check(flags: &ServeFlags) -> Result<ExitCode> {
         text += &format!("# API keys of the upstream {name}: {}\n", count(own));
     }
     let token = loaded.admin_token.map_or("none", |_| "[redacted]");
-    let names = &config.tokens.tokens.names;
-    let tokens: usize = names.values().map(|entry| entry.sha256.len()).sum();
-    text += &format!(
-        "# admin token: {token}\n# client tokens: {tokens} of {} names\n",
-        names.len()
-    );
+    let names = config.tokens.as_ref().map_or(0, |file| file.names.len());
+    text += &format!("# admin token: {token}\n# names with client tokens: {names}\n");
     for warning in config.warnings(keys) {
         text += &format!("# warning: {warning}\n");
     }
-    let printed = print(&format!("{text}\n{}", config.print()?))?;
+    let printed = print(&format!("{text}\n{}", toml::to_string(&config.file)?))?;
     checked?;
     Ok(printed)
 }

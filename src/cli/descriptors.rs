@@ -12,13 +12,11 @@ pub(super) fn fit_connections(config: &mut Config) -> Option<String> {
     let upstreams = config.upstreams.iter();
     let slots = upstreams.map(|one| u64::from(one.max_in_flight.get()));
     let fit = allowed.saturating_sub(SPARE + slots.sum::<u64>()).max(1);
-    let most = std::mem::replace(&mut config.connections.bounds.connections, fit);
-    if most <= fit {
-        config.connections.bounds.connections = most;
-        return None;
-    }
-    Some(format!(
-        "the limit of open files, {allowed}, allows {fit} connections instead of {most}; raise it (ulimit -n) for more"
+    let most = &mut config.connections.bounds.connections;
+    let wanted = *most;
+    *most = wanted.min(fit);
+    (wanted > fit).then(|| format!(
+        "the limit of open files, {allowed}, allows {fit} connections instead of {wanted}; raise it (ulimit -n) for more"
     ))
 }
 

@@ -26,12 +26,10 @@ use super::descriptors::fit_connections;
 const MAX_CONFIG: u64 = 4 << 20;
 
 /// What `serve` starts from and reloads: the file, what takes precedence over it, and the
-/// secrets, fitted to the limits of this machine; and the file's name. Sockets that a
-/// supervisor passes may be open to other machines; then a sandbox's clients are limited.
-pub(super) fn loaded(
-    flags: &ServeFlags,
-    sockets_are_loopback: bool,
-) -> Result<(LoadedConfig, String)> {
+/// secrets, fitted to the limits of this machine; and the file's name. Unless it `binds_all`
+/// sockets, those that a supervisor passes may be open to other machines; then a sandbox's
+/// clients are limited.
+pub(super) fn loaded(flags: &ServeFlags, binds_all: bool) -> Result<(LoadedConfig, String)> {
     let mut overrides = String::new();
     if !flags.listen.is_empty() {
         let listen = flags.listen.iter().map(ToString::to_string);
@@ -62,15 +60,15 @@ pub(super) fn loaded(
         // Its address is known only once it runs.
         let url = base_url("http://127.0.0.1:1").map_err(Error::msg)?;
         config.use_sandbox(&(url, Box::default()));
-        if sockets_are_loopback {
+        if binds_all {
             config.lift_limits();
         }
     }
     config.lowered = fit_connections(&mut config);
-    if let Some(path) = &config.tokens.file {
+    if let Some(path) = &config.file.clients.token_file {
         let text = secrets::file("clients.token_file", path).map_err(Error::msg)?;
         let tokens = TokenFile::parse(path.display(), &text);
-        config.tokens.tokens = tokens.map_err(|problem| anyhow!(problem))?.into();
+        config.tokens = Some(tokens.map_err(Error::msg)?.into());
     }
     let admin_token = admin_secret(config.file.admin.token_file.as_deref())?;
     let loaded = LoadedConfig {

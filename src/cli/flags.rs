@@ -65,7 +65,7 @@ pub(super) struct ServeFlags {
     /// Use a simulated upstream inside this process: no API key, no network
     ///
     /// The ready line has its address and control routes (`ordgate help sandbox`). If the
-    /// configuration has no [limit] and no proxies, clients are not limited while ordgate
+    /// configuration has the usual [limit] and no proxies, clients are not limited while ordgate
     /// listens on loopback addresses only, so that load tests get answers.
     #[arg(long)]
     pub(super) sandbox: bool,
@@ -159,7 +159,7 @@ pub(super) struct ModelFlags {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Refuse requests without this key in x-api-key (several: separated by commas)
-    #[arg(long, value_name = "K", value_parser = required_keys)]
+    #[arg(long, value_name = "K")]
     require_key: Option<String>,
     /// The requests per minute that each key, or all clients without one, may send
     ///
@@ -202,14 +202,6 @@ fn latency(text: &str) -> Result<RangeInclusive<Duration>, &'static str> {
         .map(|(least, most)| least..=most)
         .filter(|range| !range.is_empty())
         .ok_or("allowed is a time such as 50ms, or a range such as 50ms..400ms")
-}
-
-/// Checks the keys of --require-key. Of an empty list, every request would be refused.
-fn required_keys(text: &str) -> Result<String, &'static str> {
-    match text.split(',').all(|key| key.trim().is_empty()) {
-        true => Err("allowed is a key, or several separated by commas"),
-        false => Ok(text.to_owned()),
-    }
 }
 
 fn time(text: &str) -> Result<Duration, String> {

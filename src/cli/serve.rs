@@ -29,8 +29,8 @@ pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
 fn start(flags: ServeFlags) -> Result<ExitCode> {
     // Before there are threads.
     let sockets = supervisor::inherited_sockets()?;
-    let are_loopback = sockets.are_loopback();
-    let (loaded, config_name) = environment::loaded(&flags, are_loopback)?;
+    let binds_all = sockets.is_empty();
+    let (loaded, config_name) = environment::loaded(&flags, binds_all)?;
     telemetry::begin(&loaded.config.file.log)?;
     let is_limited = loaded.config.file.limit.enabled;
     let sandbox = flags.sandbox();
@@ -39,7 +39,7 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
         loaded,
         config_name: config_name.clone(),
         load: Box::new(move || {
-            let again = environment::loaded(&flags, are_loopback);
+            let again = environment::loaded(&flags, binds_all);
             again.map(|(loaded, _)| loaded).map_err(|error| {
                 let problems = format!("{error:#}");
                 problems.lines().map(str::to_owned).collect()
@@ -50,22 +50,18 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
         sockets,
     })?;
     server.report_start(&config_name);
-    let listeners = server.bound_listeners();
-    let addresses = listeners.iter().map(BoundListener::url);
-    let admin = server.admin;
-    let addresses = addresses.collect::<Vec<_>>().join(", ");
+    let (addresses, admin) = (server.urls(), server.admin);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     // It serves already: from here on, a signal reloads or drains it.
     let signals = runtime.block_on(async {
-        [
-            SignalKind::terminate(),
-            SignalKind::interrupt(),
-            SignalKind::hangup(),
-        ]
-        .map(signal)
-    });
+        io::Result::Ok([
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::hangup())?,
+        ])
+    })?;
     let not_ready = runtime.block_on(server.not_ready());
     let mut ready = match not_ready.is_empty() {
         true => format!("ordgate is ready on {addresses} (admin on http://{admin})\n"),
@@ -83,9 +79,9 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
             ready.push_str("Clients are not limited. ");
         }
         ready.push_str("Try:\n");
-        let is_tcp = |listener: &&BoundListener| listener.address.tcp().is_some();
-        let public = listeners.iter().find(is_tcp);
-        let url = public.map_or_else(String::new, BoundListener::url);
+        let is_tcp = |listener: &BoundListener| listener.address.tcp().is_some();
+        let public = server.bound_listeners().into_iter().find(|one| is_tcp(one));
+        let url = public.map_or_else(String::new, |public| public.url());
         for path in examples.first() {
             ready.push_str(&format!("  curl -i '{url}{path}'\n"));
         }
@@ -100,22 +96,15 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
 /// SIGINT.
 async fn until_stopped(
     server: Arc<Server>,
-    signals: [io::Result<Signal>; 3],
+    [mut terminate, mut interrupt, mut hang_up]: [Signal; 3],
     ready: &str,
 ) -> Result<ExitCode> {
-    let [terminate, interrupt, hang_up] = signals;
-    let (mut terminate, mut interrupt, mut hang_up) = (terminate?, interrupt?, hang_up?);
     // Nobody may read it.
     let _ = Destination::StandardOutput
         .writer()
         .write_all(ready.as_bytes());
-    let listeners = server.bound_listeners();
-    let public: Vec<_> = listeners
-        .iter()
-        .map(|one| one.address.to_string())
-        .collect();
-    let (public, admin) = (public.join(", "), server.admin);
-    supervisor::ready(&format!("serving on {public}, admin on {admin}"));
+    let (addresses, admin) = (server.urls(), server.admin);
+    supervisor::ready(&format!("serving on {addresses}, admin on {admin}"));
     tokio::spawn(supervisor::run_watchdog(server.runtimes.clone()));
     loop {
         tokio::select! {

@@ -17,12 +17,8 @@ fn limits(enabled: bool) -> limit::Settings {
 
 /// The clients of a token file that comes after another.
 fn after(before: &ClientTokens, clock: &Clock, text: &str) -> ClientTokens {
-    let settings = Settings {
-        file: Some("t".into()),
-        required: false,
-        tokens: TokenFile::parse("t", text).unwrap().into(),
-    };
-    before.next(&settings, &limits(true), clock)
+    let file = TokenFile::parse("t", text).unwrap();
+    before.next(Some(&file), false, &limits(true), clock)
 }
 
 /// A text in which each token has the length of a real one.
@@ -148,7 +144,7 @@ fn a_reload_keeps_numbers_usage_and_counts() {
     assert_eq!((counts, &*busiest.name), ([0, 1], "a"));
     let third = after(&second, &clock, &line("a", "og_4", ", burst = 3"));
     assert!(admit(&third), "another limit begins anew");
-    let none = third.next(&Settings::default(), &limits(true), &clock);
+    let none = third.next(None, false, &limits(true), &clock);
     assert_eq!((none.clients.len(), none.is_enabled), (0, false));
 }
 
@@ -163,14 +159,9 @@ fn a_name_has_a_limit_of_its_own_if_it_sets_one() {
         (", burst = 90", Some((60, 90))),
         (", burst = 4294967295", Some((60, 60_000_000))),
     ] {
-        let tokens = TokenFile::parse("t", &line("a", "og_1", own)).unwrap();
-        let settings = Settings {
-            file: Some("t".into()),
-            required: true,
-            tokens: tokens.into(),
-        };
+        let file = TokenFile::parse("t", &line("a", "og_1", own)).unwrap();
         for enabled in [true, false] {
-            let tokens = ClientTokens::default().next(&settings, &limits(enabled), &clock);
+            let tokens = ClientTokens::default().next(Some(&file), true, &limits(enabled), &clock);
             let (_, client) = named(&tokens, "a");
             let shape = client.rate.as_ref().map(|rate| rate.shape());
             assert_eq!(shape.map(|(n, burst)| (n, burst.get())), expected, "{own}");

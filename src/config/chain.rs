@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::chain::{FinalitySettings, TipSource};
 use crate::units::Time;
-use crate::upstream::DEFAULT;
 
 /// Routes with cache.mode = "chain": answers are kept by the blocks that they depend on
 /// rather than by time.
@@ -87,8 +86,7 @@ impl ChainTable {
             name: name.as_str().into(),
             path: Some(table.path.as_str().into()),
             every: table.every,
-            upstream: 0,
-            upstream_name: DEFAULT.into(),
+            ..TipSource::default()
         };
         self.tip.iter().map(source).collect()
     }
@@ -100,7 +98,7 @@ pub(super) fn no_tip(upstream: &str) -> TipSource {
         name: format!("none-{upstream}").into(),
         path: None,
         every: five_seconds(),
-        upstream: 0,
         upstream_name: upstream.into(),
+        ..TipSource::default()
     }
 }

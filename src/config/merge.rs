@@ -98,21 +98,17 @@ fn as_table_mut<'v, 'a>(value: &'v mut Spanned<DeValue<'a>>) -> Option<&'v mut D
     None
 }
 
-/// An error of the file's syntax or types, with line and column (in characters, from 1) and
-/// the key that it is about. Not the text of the line, which may have a secret.
+/// An error of the file's syntax or types, with line and column (in characters, from 1). Not the
+/// text of the line, which may have a secret.
 pub(super) fn located(name: &str, text: &str, error: &toml::de::Error) -> String {
     let message = in_words(error.message());
-    let before = error.span().and_then(|span| text.get(..span.start));
-    let Some(before) = before else {
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
         return format!("{name}: {message}");
     };
     let line = before.matches('\n').count() + 1;
     let last = before.rsplit('\n').next().unwrap_or_default();
     let column = last.chars().count() + 1;
-    let table = DeTable::parse(text).ok();
-    let key = table.and_then(|table| key_at(table.get_ref(), before.len()));
-    let key = key.map(|key| format!("{key}: ")).unwrap_or_default();
-    format!("{name}:{line}:{column}: {key}{message}")
+    format!("{name}:{line}:{column}: {message}")
 }
 
 /// An error of serde's without the names of Rust's types.
@@ -145,15 +141,3 @@ fn in_words(message: &str) -> String {
 }
 
 const SOCKET_ADDRESS: &str = "allowed is an IP address and a port, such as \"127.0.0.1:9090\"";
-
-/// The path of the key whose value begins at an offset.
-fn key_at(table: &DeTable<'_>, at: usize) -> Option<String> {
-    table.iter().find_map(|(key, value)| {
-        let list = value.get_ref().as_array().into_iter().flatten();
-        let mut inner = as_table(value).into_iter().chain(list.filter_map(as_table));
-        match inner.find_map(|inner| key_at(inner, at)) {
-            Some(inner) => Some(format!("{}.{inner}", key.get_ref())),
-            None => (value.span().start == at).then(|| key.get_ref().to_string()),
-        }
-    })
-}

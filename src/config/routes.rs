@@ -207,7 +207,13 @@ impl RouteEntry {
             .map_err(|why| vec![format!("the path {template:?}: {why}")])?;
         let methods = match self.methods.contains(&Verb::Any) {
             true => Methods::Any,
-            false => Methods::Listed(self.methods.iter().map(Verb::method).collect()),
+            false => {
+                let method = |verb: &Verb| match verb {
+                    Verb::Head => Method::HEAD,
+                    Verb::Get | Verb::Any => Method::GET,
+                };
+                Methods::Listed(self.methods.iter().map(method).collect())
+            }
         };
         let (headers, passed) = match &self.headers {
             PassedFields::Typed => (HeaderMode::Typed, None),
@@ -369,12 +375,3 @@ impl RouteEntry {
 
 /// Items of a window unless a route says something else.
 const UPSTREAM_PAGE: NonZeroU32 = NonZeroU32::new(60).expect("it is not 0");
-
-impl Verb {
-    fn method(&self) -> Method {
-        match self {
-            Self::Head => Method::HEAD,
-            Self::Get | Self::Any => Method::GET,
-        }
-    }
-}

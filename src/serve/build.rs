@@ -126,17 +126,23 @@ pub fn build(
             Cache::new(bytes, chain.clone(), process.clock.clone())
         }
     };
+    if let (Some(shared), Some(settings)) = (&process.shared, &config.file.shared) {
+        shared.set_timeout(settings.timeout);
+    }
     let fill = Fill::new(
         before.map(|before| &*before.fill),
         Arc::new(config.routes.clone()),
         cache,
         (chain.clone(), upstreams.clone()),
         process.clock.clone(),
-        lower_tiers(
-            &config,
-            process,
-            StoredNames::of(&config.routes, &upstreams, &chain),
-        ),
+        LowerTiers {
+            answers: process.state.answers.clone(),
+            shared: process.shared.clone(),
+            names: StoredNames::of(&config.routes, &upstreams, &chain),
+            run: process.run,
+            began: process.began,
+            stale_wait: config.file.cache.stale_wait,
+        },
         PlainSettings {
             trust: config.trust.clone(),
             pseudonym: process.pseudonym.clone(),
@@ -153,21 +159,6 @@ pub fn build(
     );
     let gateway = assemble(&config, clients, fill, (meter, compressor), process);
     Ok((gateway, notes))
-}
-
-/// What is looked up where memory has no answer.
-fn lower_tiers(config: &Config, process: &Process, names: StoredNames) -> LowerTiers {
-    if let (Some(shared), Some(settings)) = (&process.shared, &config.file.shared) {
-        shared.set_timeout(settings.timeout);
-    }
-    LowerTiers {
-        answers: process.state.answers.clone(),
-        shared: process.shared.clone(),
-        names,
-        run: process.run,
-        began: process.began,
-        stale_wait: config.file.cache.stale_wait,
-    }
 }
 
 /// Numbers the routes of a configuration that comes after a gateway, and says which have no use
@@ -217,7 +208,12 @@ fn client_policy(before: Option<&Gateway>, config: &Config, clock: &Clock) -> Cl
     ClientPolicy {
         trust: config.trust.clone(),
         limit: Limit::after(before.and_then(Gateway::limit), &config.file.limit, clock),
-        tokens: tokens.next(&config.tokens, &config.file.limit, clock),
+        tokens: tokens.next(
+            config.tokens.as_deref(),
+            config.file.clients.require_token,
+            &config.file.limit,
+            clock,
+        ),
     }
 }
 

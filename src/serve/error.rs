@@ -63,16 +63,6 @@ pub enum StartError {
     },
 }
 
-impl StartError {
-    /// Each problem on its own.
-    pub(super) fn lines(self) -> Vec<String> {
-        if let Self::Certificates(problems) = self {
-            return problems;
-        }
-        vec![self.to_string()]
-    }
-}
-
 /// A likely cause of an error of `bind`.
 fn advice(address: &ListenAddress, error: &io::Error) -> &'static str {
     if address.tcp().is_none() {

@@ -88,15 +88,15 @@ impl Reloader {
         if let Some(sandbox) = &self.sandbox {
             config.use_sandbox(sandbox);
         }
-        check_admin(self.admin, admin_token.as_ref()).map_err(StartError::lines)?;
+        check_admin(self.admin, admin_token.as_ref()).map_err(lines)?;
         let mut notes = self.needs_restart(&config);
         notes.extend(config.warnings(&keys));
         let before = self.current.load_full();
         let now = before.clock.wall_now();
         let protocols = self.listeners.load(&config.listeners, now);
-        let protocols = protocols.map_err(StartError::lines)?;
+        let protocols = protocols.map_err(lines)?;
         let made = build(config.clone(), &keys, &self.process, Some(&before), None);
-        let (gateway, lost) = made.map_err(StartError::lines)?;
+        let (gateway, lost) = made.map_err(lines)?;
         self.current.store(gateway.clone());
         self.acceptor.apply(config.connections);
         if self.listeners.are_at(&config.listeners) {
@@ -140,4 +140,9 @@ impl Reloader {
         }
         notes
     }
+}
+
+/// Each problem on its own.
+fn lines(error: StartError) -> Vec<String> {
+    error.to_string().lines().map(str::to_owned).collect()
 }

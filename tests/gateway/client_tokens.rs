@@ -315,7 +315,7 @@ async fn curl_uses_a_token_until_a_reload_removes_it() {
     writeln!(config, "clients.token_file = \"{path}\"\n{REQUIRED}").unwrap();
     let config = config.path().display().to_string();
     let checked = Process::run(&["check", "--config", &config], &[]);
-    checked.printed("# client tokens: 1 of 1 names\n");
+    checked.printed("# names with client tokens: 1\n");
     assert!(!checked.out.contains(line.split('"').nth(1).unwrap()));
     let (_process, public, admin) = Process::before(&upstream, &["--config", &config], &[]);
     let url = format!("http://{public}{TOKEN}");

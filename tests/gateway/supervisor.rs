@@ -60,7 +60,7 @@ async fn systemd_is_notified_of_readiness_reloads_and_the_end() {
         &["--sandbox", "--config", &config],
         &[("NOTIFY_SOCKET", &notify.path)],
     );
-    let expected = format!("READY=1\nSTATUS=serving on {public}, admin on {admin}\n");
+    let expected = format!("READY=1\nSTATUS=serving on http://{public}, admin on {admin}\n");
     assert_eq!(notify.next().await, expected);
     process.signal(Signal::HUP);
     let done = notify.reload().await;

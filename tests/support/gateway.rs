@@ -62,8 +62,10 @@ impl Source {
             keys.own.insert(upstream.as_str().into(), list(own)?);
         }
         let mut config = config?;
-        let tokens = TokenFile::parse("test.tokens", &self.client_tokens);
-        config.tokens.tokens = tokens.map_err(|problem| vec![problem])?.into();
+        if config.tokens.is_some() {
+            let tokens = TokenFile::parse("test.tokens", &self.client_tokens);
+            config.tokens = Some(tokens.map_err(|problem| vec![problem])?.into());
+        }
         Ok(LoadedConfig {
             config,
             keys,

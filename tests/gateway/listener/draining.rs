@@ -18,6 +18,7 @@ async fn draining_waits_for_the_rest_of_an_answer() {
     let gate = Gate::new();
     upstream.once("/x", Reply::raw(HALF).then(&gate, "half"));
     let mut kept = gateway.client().await;
+    let mut silent = gateway.client().await;
     let mut client = gateway.start_get("/x").await;
     let begun = client.some(20).await;
     assert_eq!(kept.get("/").await.status, 200);
@@ -25,6 +26,7 @@ async fn draining_waits_for_the_rest_of_an_answer() {
     // An idle connection is closed after the accept queue is empty, so that has
     // happened.
     kept.rest().await;
+    assert_eq!(silent.rest().await, b"", "one that has never asked");
     gate.open();
     is_whole(&[begun, client.rest().await].concat());
 }

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use super::file;
-use crate::support::{BLOCK, Client, Gate, Process, ROUTES, Reply, TOKEN, Upstream, token, until};
+use crate::support::{BLOCK, Client, Gate, Process, ROUTES, Reply, TOKEN, Upstream, until};
 
 #[tokio::test]
 async fn sigterm_lets_requests_under_way_finish() {
@@ -12,16 +12,11 @@ async fn sigterm_lets_requests_under_way_finish() {
     upstream.once(TOKEN, Reply::json("{}").behind(&gate));
     let (_held, path) = file(&format!("builtin_routes = false\n{ROUTES}"));
     let (process, public, admin) = Process::before(&upstream, &["--config", &path], &[]);
-    let mut idle = Client::connect(public).await;
-    assert_eq!(idle.get(&token(1)).await.status, 200);
-    let mut silent = Client::connect(public).await;
     let mut slow = Client::connect(public).await;
     slow.send_request("GET", TOKEN, &[]).await;
-    upstream.until_requests(2).await;
+    upstream.until_requests(1).await;
 
     process.signal(Signal::TERM);
-    assert_eq!(idle.rest().await, b"", "idle connections are closed");
-    assert_eq!(silent.rest().await, b"", "and those that have never asked");
     // No new ones are taken. The listening socket goes with its last handle.
     until("new connections are refused", || {
         std::net::TcpStream::connect(public).is_err()
