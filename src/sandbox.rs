@@ -1,7 +1,7 @@
 //! The sandbox: a deterministic model of a Bitcoin chain and of the upstream API, served in this process.
 //!
 //! It is the upstream of the tests, of the demo (`serve --sandbox`) and of load tests. It behaves like the reference
-//! upstream, including its quirks, and shares no code with the rest of the crate.
+//! upstream, including its quirks, and shares no code with the rest of the crate. `docs/sandbox.md` has its control routes.
 //!
 //! ```text
 //! server -> control
@@ -16,34 +16,21 @@
 //! another with `Api::Runes`. Both serve one chain behind one provider, and each answers a path of the other API like any
 //! unknown route.
 //!
-//! # Control routes
-//! | request | effect |
-//! |---|---|
-//! | `GET /sandbox/examples` | lists paths that have content |
-//! | `GET /sandbox/counts` | the counts of requests |
-//! | `GET /sandbox/journal` | the last 100 requests, the newest first |
-//! | `POST /sandbox/advance?blocks=N` | adds blocks (1 to 10,000; default 1) |
-//! | `POST /sandbox/reorg?depth=N` | replaces the highest blocks |
-//! | `POST /sandbox/fault?kind=K` | adds a fault: a status from 400 to 599, `close`, or `stall`; also `times=N`, `path=PREFIX`, `chance=P`, `delay=MS` |
-//! | `GET /sandbox/fault` | lists the faults |
-//! | `DELETE /sandbox/fault` | clears the faults |
-//!
 //! # Invariants
 //! Only `server` and the timer of blocks read a clock. Memory is bounded: 65,536 blocks of 24 bytes, no index of
 //! transactions, the moments of 100,000 requests for each key, 100 requests and 1,000 faults. Keys are kept only in the
 //! settings and never printed.
 //!
-//! Not implemented: persistence, balances that add up, the other routes of the reference (404 here), HTTP/2 and TLS.
+//! Not implemented: persistence, balances that add up, the other routes of the reference (404 here), CORS preflights,
+//! HTTP/2 and TLS.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::{HeaderMap, Method};
+use http::Request;
 use serde::Serialize;
-use tokio::net::TcpListener;
-use tokio::time::Instant;
 
 mod answer;
 mod api;
@@ -58,7 +45,7 @@ mod tokens;
 
 pub use answer::Answer;
 pub use api::Api;
-use api::{Model, Received};
+use api::Model;
 use chain::Chain;
 pub use examples::Examples;
 use provider::Provider;
@@ -108,9 +95,6 @@ impl Default for Settings {
     }
 }
 
-/// The height of the lowest block.
-const LOWEST: u32 = 840_000;
-
 /// The highest block.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tip {
@@ -123,7 +107,7 @@ pub struct Tip {
 /// A handle to a sandbox. Clones share one sandbox.
 #[derive(Clone)]
 pub struct Sandbox {
-    settings: Arc<Settings>,
+    pub(crate) settings: Arc<Settings>,
     state: Arc<Mutex<State>>,
 }
 
@@ -136,32 +120,14 @@ impl Sandbox {
     /// Makes a sandbox that is not served yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let Settings { seed, blocks, .. } = settings;
-        let model = Model {
-            chain: Chain::new(seed, LOWEST, blocks, settings.largest_block),
-            max_limit: settings.max_limit.max(1),
-            tokens_ahead: false,
+        let state = State {
+            model: Model::new(&settings),
+            provider: Provider::default(),
         };
-        let provider = Provider::default();
         Self {
             settings: Arc::new(settings),
-            state: Arc::new(Mutex::new(State { model, provider })),
+            state: Arc::new(Mutex::new(state)),
         }
-    }
-
-    /// What all answers follow from, but for the changes made to the chain.
-    #[must_use]
-    pub fn content(&self) -> String {
-        format!(
-            "sandbox {} {}",
-            self.settings.seed, self.settings.largest_block
-        )
-    }
-
-    /// Where it listens if it serves a gateway in the same process; none for a free port.
-    #[must_use]
-    pub fn listen(&self) -> Option<SocketAddr> {
-        self.settings.listen
     }
 
     /// Paths that have content on the current chain.
@@ -192,30 +158,26 @@ impl Sandbox {
     #[must_use]
     pub fn transactions_at(&self, height: u32) -> Vec<String> {
         let chain = &self.state().model.chain;
-        let placements = chain.at(height).map(|block| chain.placements(block));
-        let placements = placements.into_iter().flatten();
-        placements.map(|placed| chain.tx_id(placed.key)).collect()
+        let placed = chain.at(height).map(|block| chain.transactions(block));
+        let placed = placed.into_iter().flatten();
+        placed.map(|(key, _)| chain.tx_id(key)).collect()
     }
 
-    /// The upstream's present answer, without key check, rate limit, faults and counting. Tests compare with it.
+    /// The upstream's present answer to GET, without key check, rate limit, faults and counting. Tests compare with it.
+    ///
+    /// # Panics
+    /// If the target is no path with a query.
     #[must_use]
-    pub fn answer(&self, method: &Method, path_and_query: &str, headers: &HeaderMap) -> Answer {
-        let request = Received {
-            api: Api::Both,
-            method,
-            target: path_and_query,
-            headers,
-        };
-        self.state().model.answer(&request)
+    pub fn answer(&self, target: &str) -> Answer {
+        let request = Request::get(target).body(()).expect("the target is valid");
+        self.state()
+            .model
+            .answer(Api::Both, &request.into_parts().0)
     }
 
     /// Adds blocks. After a rollback, the first ones replace the deleted blocks.
     pub fn advance(&self, blocks: u32) {
-        self.change(|chain| {
-            for _ in 0..blocks {
-                chain.push();
-            }
-        });
+        self.change(|chain| (0..blocks).for_each(|_| chain.push()));
     }
 
     /// Replaces the highest blocks, up to the same height, and returns their number. The replacements hold most of the
@@ -234,21 +196,24 @@ impl Sandbox {
         self.change(|chain| chain.rollback(depth))
     }
 
-    /// The second half of a reorg: adds replacements up to the old height and returns their number.
-    pub fn apply(&self) -> u32 {
-        self.change(Chain::apply)
+    /// The second half of a reorg: adds replacements up to the old height.
+    pub fn apply(&self) {
+        self.change(Chain::apply);
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Chain) -> T) -> T {
         let model = &mut self.state().model;
-        model.tokens_ahead = false;
+        model.ahead = None;
         change(&mut model.chain)
     }
 
     /// Puts the token indexer one block ahead: its figures are those of the next block, while tags and heights are
     /// those of the tip. The next change of the chain ends this.
     pub fn tokens_ahead(&self) {
-        self.state().model.tokens_ahead = true;
+        let model = &mut self.state().model;
+        let mut ahead = model.chain.clone();
+        ahead.push();
+        model.ahead = Some(ahead);
     }
 
     /// Adds a fault. At most 1,000 are kept; further ones are ignored.
@@ -267,12 +232,6 @@ impl Sandbox {
         self.state().provider.counts
     }
 
-    /// Serves this API by HTTP/1.1 on the listener until `stop` resolves, then drops all connections and returns. Several
-    /// listeners can be served at the same time, with the same API or different ones.
-    pub async fn serve(self, api: Api, listener: TcpListener, stop: impl Future<Output = ()>) {
-        server::serve(self, api, listener, stop).await;
-    }
-
     /// Adds a block once per `Settings::block_every`; never returns.
     pub async fn add_blocks(&self) {
         let Some(every) = self.settings.block_every else {
@@ -282,12 +241,6 @@ impl Sandbox {
             tokio::time::sleep(every.max(Duration::from_millis(1))).await;
             self.advance(1);
         }
-    }
-
-    /// The answer to a request and how long it takes; without an answer, the connection closes.
-    fn receive(&self, request: &Received<'_>, now: Instant) -> (Option<Answer>, Duration) {
-        let State { model, provider } = &mut *self.state();
-        provider.receive(&self.settings, model, request, now)
     }
 
     /// Also after a panic of its holder: its value is consistent after every statement.

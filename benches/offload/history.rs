@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use http::{HeaderMap, Method};
 use ordgate::sandbox::{Answer, Sandbox, Settings};
 
 use crate::ask::Page;
@@ -123,7 +122,7 @@ impl History {
 
     /// The answer of a version to a target.
     pub(crate) fn answer(&self, version: usize, target: &str) -> Answer {
-        self.versions[version].answer(&Method::GET, target, &HeaderMap::new())
+        self.versions[version].answer(target)
     }
 
     /// The same, read as a page.

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use http::{HeaderMap, Method};
 use ordgate::sandbox::{Sandbox, Settings};
 use tokio::time::Instant;
 
@@ -122,7 +121,7 @@ fn page_at(offset: usize) -> Ask {
 }
 
 fn page_of(sandbox: &Sandbox, target: &str) -> Page {
-    Page::read(&sandbox.answer(&Method::GET, target, &HeaderMap::new()).body)
+    Page::read(&sandbox.answer(target).body)
 }
 
 /// Walks from the first page to the last, one after the other.
@@ -141,7 +140,7 @@ async fn through(address: SocketAddr, sandbox: &Sandbox, model: &Sandbox) -> Res
         let (status, body) = caller.get(&target).await?;
         walked.took += start.elapsed();
         walked.pages += 1;
-        let truth = model.answer(&Method::GET, &target, &HeaderMap::new());
+        let truth = model.answer(&target);
         ensure!(
             status == 200 && body == truth.body,
             "{target}: {status}, and not what the upstream says"

@@ -4,11 +4,10 @@
 
 use bytes::Bytes;
 use http::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_REQUEST_HEADERS, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG,
-    IF_NONE_MATCH, VARY,
+    ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
+    VARY,
 };
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use serde_json::{Value, json};
 
 /// An answer of the model.
@@ -55,7 +54,6 @@ impl Answer {
         Self {
             status: StatusCode::NOT_MODIFIED,
             body: Bytes::new(),
-            items: 0,
             ..self
         }
     }
@@ -66,42 +64,24 @@ impl Answer {
         Self::new(StatusCode::BAD_REQUEST, None, &body)
     }
 
-    /// The router's 404, which repeats the target.
-    pub(super) fn no_route(method: &Method, target: &str) -> Self {
+    /// The router's 404, which repeats the path and query.
+    pub(super) fn no_route(method: &Method, uri: &Uri) -> Self {
+        let target = uri.path_and_query().map_or("/", |target| target.as_str());
         let message = format!("Route {method}:{target} not found");
         let body = json!({ "message": message, "error": "Not Found", "statusCode": 404 });
         Self::new(StatusCode::NOT_FOUND, None, &body)
-    }
-
-    /// The 500 for an error of the database.
-    pub(super) fn database_error(tag: Option<&str>, code: &str, message: &str) -> Self {
-        let error = "Internal Server Error";
-        let body = json!({ "statusCode": 500, "code": code, "error": error, "message": message });
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, tag, &body)
     }
 
     /// A provider's error: a JSON object with the one member `error`.
     pub(super) fn provider(status: StatusCode, error: &str) -> Self {
         Self::new(status, None, &json!({ "error": error }))
     }
+}
 
-    /// The answer to a CORS preflight on any path.
-    pub(super) fn preflight(request: &HeaderMap) -> Self {
-        let mut answer = Self::new(StatusCode::NO_CONTENT, None, &Value::Null);
-        answer.body = Bytes::new();
-        let vary = HeaderValue::from_static("Origin, Access-Control-Request-Headers");
-        let methods = HeaderValue::from_static("GET,HEAD,PUT,PATCH,POST,DELETE");
-        answer.headers.remove(CONTENT_TYPE);
-        answer.headers.insert(VARY, vary);
-        answer.headers.insert(CONTENT_LENGTH, 0.into());
-        answer.headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
-        if let Some(wanted) = request.get(ACCESS_CONTROL_REQUEST_HEADERS) {
-            answer
-                .headers
-                .insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
-        }
-        answer
-    }
+/// The body of the 500 for an error of the database.
+pub(super) fn database_error(code: &str, message: &str) -> Value {
+    let error = "Internal Server Error";
+    json!({ "statusCode": 500, "code": code, "error": error, "message": message })
 }
 
 /// Whether `if-none-match` contains the tag. As in the reference, lists, weak tags and unquoted tags match; `*` does not.

@@ -3,25 +3,18 @@
 //! Invariant: while the index is not empty, no list is empty, and every path is answered 200 with content. (The lowest
 //! block is never empty, and at most one block in ten is.)
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
-use super::chain::Chain;
+use super::chain::{Chain, is_wide};
 use super::mix::mix2;
 use super::tokens;
 
 /// The number of newest blocks that give paths.
 const BLOCKS: usize = 40;
 
-/// All but the unreserved characters (RFC 3986, section 2.3), which are percent-encoded.
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
-
 /// Paths with queries, to be appended to a base URL.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Examples {
     /// Details of tokens. The first is an ordinary one.
     pub tokens: Vec<String>,
@@ -40,31 +33,29 @@ impl Examples {
     }
 
     pub(super) fn of(chain: &Chain) -> Self {
-        let mut examples = Self::default();
-        if chain.tip().is_none() {
-            return examples;
-        }
-        let tickers = tokens::tickers().map(|ticker| utf8_percent_encode(ticker, RESERVED));
-        let paths = tickers.map(|ticker| format!("/ordinals/v1/brc-20/tokens/{ticker}"));
-        examples.tokens.extend(paths);
-        let count = chain.blocks.len();
-        for block in chain.blocks.iter().skip(count.saturating_sub(BLOCKS)) {
-            let placements = chain.placements(block);
-            if placements.is_empty() {
+        let tickers = tokens::tickers().map(|ticker| utf8_percent_encode(ticker, NON_ALPHANUMERIC));
+        let tokens = tickers.map(|ticker| format!("/ordinals/v1/brc-20/tokens/{ticker}"));
+        let (mut transactions, mut blocks) = (Vec::new(), Vec::new());
+        let older = chain.blocks.len().saturating_sub(BLOCKS);
+        for block in chain.blocks.iter().skip(older) {
+            let placed = chain.transactions(block);
+            if placed.is_empty() {
                 continue;
             }
-            let any = mix2(chain.seed, u64::from(block.height)) as usize % placements.len();
-            let wide = placements.iter().find(|placed| chain.is_wide(placed.key));
-            let id = chain.tx_id(wide.unwrap_or(&placements[any]).key);
-            let path = format!("/runes/v1/transactions/{id}/activity");
-            examples.transactions.push(path);
+            let any = mix2(chain.seed, u64::from(block.height)) as usize % placed.len();
+            let wide = placed.iter().find(|(key, _)| is_wide(*key));
+            let id = chain.tx_id(wide.unwrap_or(&placed[any]).0);
+            transactions.push(format!("/runes/v1/transactions/{id}/activity"));
             let name = match block.height % 4 {
                 0 => chain.hash(block),
                 _ => block.height.to_string(),
             };
-            let path = format!("/runes/v1/blocks/{name}/activity?limit=5");
-            examples.blocks.push(path);
+            blocks.push(format!("/runes/v1/blocks/{name}/activity?limit=5"));
         }
-        examples
+        Self {
+            tokens: tokens.collect(),
+            transactions,
+            blocks,
+        }
     }
 }

@@ -84,9 +84,3 @@ pub(super) fn decimal(raw: u128, digits: u8) -> String {
     }
     text
 }
-
-/// True if `text` consists of lower-case hex digits only.
-pub(super) fn is_lower_hex(text: &str) -> bool {
-    text.bytes()
-        .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}

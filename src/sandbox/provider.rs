@@ -2,22 +2,22 @@
 //! the counts and the journal of requests.
 //!
 //! `server` hands over each request but those for control routes. The forms of refusals are those that providers
-//! document. Invariants: a key is never kept, logged or echoed; a refused request does not count against the limit; a
-//! CORS preflight needs no key, since browsers send none; the same seed gives the same latencies and faults in the order
-//! of the requests.
+//! document. Invariants: a key is never kept, logged or echoed; a refused request does not count against the limit; the
+//! same seed gives the same latencies and faults in the order of the requests.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use http::header::RETRY_AFTER;
-use http::{Method, StatusCode};
+use http::request::Parts;
+use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Settings;
-use super::answer::Answer;
-use super::api::{Model, Received, route};
+use super::answer::{Answer, database_error};
+use super::api::{Api, Model, Resource};
 use super::mix::{mix2, share};
 
 /// The most requests of a minute that are counted and limited exactly.
@@ -41,7 +41,7 @@ pub struct Fault {
 }
 
 /// Kinds of faults.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum FaultKind {
     /// This status instead of the answer: 500 as the reference has it, others as a provider has them.
     Status(StatusCode),
@@ -68,17 +68,6 @@ impl Fault {
     pub const fn times(mut self, times: u32) -> Self {
         self.times = times;
         self
-    }
-
-    /// The fault as the parameters that make it.
-    pub(super) fn shown(&self) -> Value {
-        let (kind, delay) = match &self.kind {
-            FaultKind::Status(status) => (status.as_str(), None),
-            FaultKind::Close => ("close", None),
-            FaultKind::Stall(delay) => ("stall", Some(delay.as_millis() as u64)),
-        };
-        let times = (self.times < u32::MAX).then_some(self.times);
-        json!({ "kind": kind, "times": times, "path": self.path, "chance": self.chance, "delay": delay })
     }
 }
 
@@ -112,13 +101,8 @@ impl Minute {
 
     /// The number of requests that are less than a minute old.
     fn count(&mut self, now: Instant) -> usize {
-        while self
-            .0
-            .front()
-            .is_some_and(|first| now.duration_since(*first) >= Self::SPAN)
-        {
-            self.0.pop_front();
-        }
+        let is_old = |at: &Instant| now.duration_since(*at) >= Self::SPAN;
+        self.0.drain(..self.0.partition_point(is_old));
         self.0.len()
     }
 
@@ -130,8 +114,11 @@ impl Minute {
 
     /// Seconds, rounded up, until the oldest request is a minute old.
     fn reset(&self, now: Instant) -> u64 {
-        let first = self.0.front().map_or(now, |first| *first);
-        let left = Self::SPAN.saturating_sub(now.duration_since(first));
+        let age = self
+            .0
+            .front()
+            .map_or(Duration::ZERO, |first| now.duration_since(*first));
+        let left = Self::SPAN.saturating_sub(age);
         (left.as_millis() as u64).div_ceil(1_000).max(1)
     }
 }
@@ -144,7 +131,8 @@ pub(super) struct Provider {
     /// The requests with each key that is required; the first are those of everybody if none is.
     by_key: Vec<Minute>,
     pub(super) faults: Vec<Fault>,
-    journal: VecDeque<Value>,
+    /// The last requests, the newest first.
+    pub(super) journal: VecDeque<Value>,
 }
 
 impl Provider {
@@ -153,37 +141,39 @@ impl Provider {
         &mut self,
         settings: &Settings,
         model: &Model,
-        request: &Received<'_>,
+        api: Api,
+        request: &Parts,
         now: Instant,
     ) -> (Option<Answer>, Duration) {
-        let path = request.target.split('?').next().unwrap_or_default();
         let counts = &mut self.counts;
         counts.total += 1;
-        match route(request.api, path) {
-            Some((route, _)) => *(route.counter)(counts) += 1,
-            None => counts.other += 1,
-        }
+        *match Resource::of(api, request.uri.path()) {
+            Some(Resource::Token(_)) => &mut counts.token,
+            Some(Resource::Transaction(_)) => &mut counts.transaction,
+            Some(Resource::Block(_)) => &mut counts.block,
+            Some(Resource::OrdinalsStatus | Resource::RunesStatus) => &mut counts.status,
+            None => &mut counts.other,
+        } += 1;
         self.minute.add(now);
         counts.busiest_minute = counts.busiest_minute.max(self.minute.count(now));
         let number = counts.total;
         let random = |salt: u64| share(mix2(settings.seed ^ salt, number));
-        let fault = self.take_fault(path, random(0x63_6861_6e63));
+        // The cube makes most answers as quick as the least, and few as slow as the most.
+        let (least, most) = (*settings.latency.start(), *settings.latency.end());
+        let late = random(0x6c_6174_6500).powi(3);
+        let mut wait = least + most.saturating_sub(least).mul_f64(late);
+        let fault = self.take_fault(request.uri.path(), random(0x63_6861_6e63));
+        if let Some(FaultKind::Stall(delay)) = fault {
+            wait += delay;
+        }
         let answer = match fault {
             Some(FaultKind::Close) => None,
             Some(FaultKind::Status(status)) => Some(failed(status)),
-            Some(FaultKind::Stall(_)) | None => Some(self.answer(settings, model, request, now)),
+            Some(FaultKind::Stall(_)) | None => {
+                Some(self.answer(settings, model, api, request, now))
+            }
         };
         let items = answer.as_ref().map_or(0, |answer| answer.items as u32);
-        let (least, most) = (*settings.latency.start(), *settings.latency.end());
-        // The cube makes most answers as quick as the least, and few as slow as the most.
-        let latency = least
-            + most
-                .saturating_sub(least)
-                .mul_f64(random(0x6c_6174_6500).powi(3));
-        let delay = match fault {
-            Some(FaultKind::Stall(delay)) => delay,
-            _ => Duration::ZERO,
-        };
         let status = answer.as_ref().map(|answer| answer.status);
         if status.is_some_and(|status| status.is_client_error()) {
             self.counts.client_errors += 1;
@@ -192,43 +182,31 @@ impl Provider {
         self.journal.push_front(json!({
             "number": number,
             "method": request.method.as_str(),
-            "target": request.target,
+            "target": request.uri.path_and_query().map(|target| target.as_str()),
             "status": status.map(|status| status.as_u16()),
         }));
-        (answer, latency + delay + settings.item_cost * items)
-    }
-
-    /// The last requests, the newest first.
-    pub(super) fn journal(&self) -> Value {
-        json!({ "requests": self.journal })
+        (answer, wait + settings.item_cost * items)
     }
 
     /// Adds a fault, unless there are too many.
-    pub(super) fn add_fault(&mut self, fault: Fault) -> bool {
-        let fits = self.faults.len() < MOST_FAULTS;
-        if fits {
+    pub(super) fn add_fault(&mut self, fault: Fault) {
+        if self.faults.len() < MOST_FAULTS {
             self.faults.push(fault);
         }
-        fits
     }
 
     /// The first fault that applies to a path. `random` is from 0 to 1.
     fn take_fault(&mut self, path: &str, random: f64) -> Option<FaultKind> {
-        let applies = |fault: &Fault| {
-            fault
-                .path
-                .as_ref()
-                .is_none_or(|prefix| path.starts_with(prefix.as_str()))
-                && random < fault.chance
-        };
-        let position = self.faults.iter().position(applies)?;
+        let position = self.faults.iter().position(|fault| {
+            let prefix = fault.path.as_deref().unwrap_or("");
+            path.starts_with(prefix) && random < fault.chance
+        })?;
         let fault = &mut self.faults[position];
-        let kind = fault.kind.clone();
-        if fault.times < u32::MAX {
-            fault.times -= 1;
-        }
-        if fault.times == 0 {
-            self.faults.remove(position);
+        let kind = fault.kind;
+        match fault.times {
+            1 => drop(self.faults.remove(position)),
+            u32::MAX => {}
+            _ => fault.times -= 1,
         }
         Some(kind)
     }
@@ -238,38 +216,30 @@ impl Provider {
         &mut self,
         settings: &Settings,
         model: &Model,
-        request: &Received<'_>,
+        api: Api,
+        request: &Parts,
         now: Instant,
     ) -> Answer {
-        if *request.method == Method::OPTIONS {
-            return model.answer(request);
-        }
+        let given = request.headers.get("x-api-key").map(HeaderValue::as_bytes);
         let key = match settings.require_key.as_deref() {
             None => Some(0),
-            Some(known) => {
-                let given = request
-                    .headers
-                    .get("x-api-key")
-                    .and_then(|key| key.to_str().ok());
-                known
-                    .split(',')
-                    .position(|known| Some(known.trim()) == given)
-            }
+            Some(known) => known
+                .split(',')
+                .position(|known| Some(known.trim().as_bytes()) == given),
         };
         let Some(key) = key else {
             return Answer::provider(StatusCode::UNAUTHORIZED, "Unauthorized");
         };
         let Some(limit) = settings.requests_per_minute else {
-            return model.answer(request);
+            return model.answer(api, request);
         };
         if self.by_key.len() <= key {
             self.by_key.resize_with(key + 1, Minute::default);
         }
         let (minute, limit) = (&mut self.by_key[key], limit as usize);
-        let granted = minute.count(now) < limit;
-        let mut answer = if granted {
+        let mut answer = if minute.count(now) < limit {
             minute.add(now);
-            model.answer(request)
+            model.answer(api, request)
         } else {
             let mut answer = Answer::provider(StatusCode::TOO_MANY_REQUESTS, "Too Many Requests");
             answer.headers.insert(RETRY_AFTER, minute.reset(now).into());
@@ -285,14 +255,11 @@ impl Provider {
 
 /// The answer of a fault.
 fn failed(status: StatusCode) -> Answer {
-    let reason = status.canonical_reason().unwrap_or("Fault");
-    let mut answer = match status {
-        StatusCode::INTERNAL_SERVER_ERROR => {
-            let message = "canceling statement due to statement timeout";
-            Answer::database_error(None, "57014", message)
-        }
-        _ => Answer::provider(status, reason),
-    };
+    if status == StatusCode::INTERNAL_SERVER_ERROR {
+        let body = database_error("57014", "canceling statement due to statement timeout");
+        return Answer::new(status, None, &body);
+    }
+    let mut answer = Answer::provider(status, status.canonical_reason().unwrap_or("Fault"));
     if status == StatusCode::TOO_MANY_REQUESTS {
         answer.headers.insert(RETRY_AFTER, 1.into());
     }

@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::chain::{Block, Chain, Placed};
+use super::chain::{Block, Chain, ORIGIN, Placed, is_wide};
 use super::mix::{Stream, address, decimal, mix2};
 
 /// The kinds of activity, in the reference's order.
@@ -49,49 +49,46 @@ pub(super) struct Event {
     receiver: Option<u64>,
 }
 
-/// The events of a transaction, by ascending event index. There is always at least one.
-pub(super) fn events(chain: &Chain, placed: Placed) -> Vec<Event> {
-    let key = placed.key;
-    let chance = &mut Stream::new(mix2(chain.seed, key.word()));
-    if chain.is_wide(key) {
-        let pairs = 33 + chance.below(8) as u16;
-        return transfer(chance, pairs);
+/// The events of the transaction with this key, by ascending event index. There is always at least one.
+pub(super) fn events(chain: &Chain, key: u64) -> Vec<Event> {
+    let chance = &mut Stream::new(mix2(chain.seed, key));
+    if is_wide(key) {
+        let pairs = 33 + chance.below(8);
+        return transfer(chance, pairs as u16);
     }
-    // Each height has 64 rune numbers, so only its first 64 transactions may etch.
-    let may_etch = key.fork == 0 && key.number < 64;
+    // Each height has 64 rune numbers, so only the first 64 transactions of an original block may etch.
+    let may_etch = (key as u32) < 64;
     match chance.below(32) {
-        0 if may_etch => etching(chance),
-        0..=6 => mint(chance),
+        0 if may_etch => {
+            let etched = Event {
+                operation: "etching",
+                ..Event::default()
+            };
+            match chance.below(2) {
+                0 => vec![etched, receive(chance, None, 1)],
+                _ => vec![etched],
+            }
+        }
         7 => vec![burn(chance, None, None)],
-        8..=11 => mint(chance).split_off(1),
+        kind @ 0..=11 => {
+            let rune = pick_rune(chance);
+            let received = receive(chance, rune, 0);
+            let minted = Event {
+                operation: "mint",
+                vout: None,
+                address: None,
+                ..received
+            };
+            match kind {
+                0..7 => vec![minted, received],
+                _ => vec![received],
+            }
+        }
         _ => {
-            let pairs = 1 + chance.below(5) as u16;
-            transfer(chance, pairs)
+            let pairs = 1 + chance.below(5);
+            transfer(chance, pairs as u16)
         }
     }
-}
-
-fn etching(chance: &mut Stream) -> Vec<Event> {
-    let mut events = vec![Event {
-        operation: "etching",
-        ..Event::default()
-    }];
-    if chance.below(2) == 0 {
-        events.push(receive(chance, None, 1));
-    }
-    events
-}
-
-fn mint(chance: &mut Stream) -> Vec<Event> {
-    let rune = pick_rune(chance);
-    let received = receive(chance, rune, 0);
-    let minted = Event {
-        operation: "mint",
-        vout: None,
-        address: None,
-        ..received
-    };
-    vec![minted, received]
 }
 
 fn transfer(chance: &mut Stream, pairs: u16) -> Vec<Event> {
@@ -127,7 +124,7 @@ fn receive(chance: &mut Stream, rune: Option<usize>, vout: u16) -> Event {
         amount: Some(pick_amount(chance)),
         vout: Some(vout),
         address: Some(pick_address(chance)),
-        ..Event::default()
+        receiver: None,
     }
 }
 
@@ -138,7 +135,7 @@ fn burn(chance: &mut Stream, vout: Option<u16>, address: Option<u64>) -> Event {
         amount: Some(pick_amount(chance)),
         vout,
         address,
-        ..Event::default()
+        receiver: None,
     }
 }
 
@@ -164,22 +161,39 @@ const fn pick_amount(chance: &mut Stream) -> u128 {
     }
 }
 
-/// An event as an item of a list.
-pub(super) fn item(chain: &Chain, block: &Block, placed: Placed, event: &Event) -> Value {
-    let tx_id = chain.tx_id(placed.key);
-    let (rune, divisibility) = rune(chain, block, placed, event.rune);
-    let mut location = json!({
-        "block_hash": chain.hash(block),
-        "block_height": block.height,
-        "tx_id": tx_id,
-        "tx_index": placed.index,
-        "timestamp": block.timestamp,
+/// An event of a transaction as an item of a list.
+pub(super) fn item(chain: &Chain, block: &Block, (key, index): Placed, event: &Event) -> Value {
+    let tx_id = chain.tx_id(key);
+    let (id, number, spaced, divisibility) = match event.rune {
+        Some(0) => ("1:0".to_owned(), 0, KNOWN[0].0.to_owned(), KNOWN[0].1),
+        Some(known) => {
+            let (spaced, divisibility) = KNOWN[known];
+            let id = format!("{}:{}", ORIGIN - 11 * known as u32, 3 + 7 * known);
+            (id, known as u64, spaced.to_owned(), divisibility)
+        }
+        None => {
+            let number = 100 + ((key >> 32) - u64::from(ORIGIN)) * 64 + (key & 0xffff);
+            let id = format!("{}:{index}", block.height);
+            let chance = mix2(chain.seed ^ 0x6e61_6d65, key);
+            (id, number, etched_name(chance), (chance % 9) as u8)
+        }
+    };
+    let name = spaced.replace('•', "");
+    let mut item = json!({
+        "rune": { "id": id, "number": number, "name": name, "spaced_name": spaced },
+        "operation": event.operation,
+        "location": {
+            "block_hash": chain.hash(block),
+            "block_height": block.height,
+            "tx_id": tx_id,
+            "tx_index": index,
+            "timestamp": block.timestamp,
+        },
     });
     if let Some(vout) = event.vout {
-        location["vout"] = vout.into();
-        location["output"] = format!("{tx_id}:{vout}").into();
+        item["location"]["vout"] = vout.into();
+        item["location"]["output"] = format!("{tx_id}:{vout}").into();
     }
-    let mut item = json!({ "rune": rune, "operation": event.operation, "location": location });
     if let Some(identity) = event.address {
         item["address"] = address(identity).into();
     }
@@ -190,31 +204,6 @@ pub(super) fn item(chain: &Chain, block: &Block, placed: Placed, event: &Event) 
         item["amount"] = decimal(amount, divisibility).into();
     }
     item
-}
-
-/// A known rune, or the one that this transaction etches, and its divisibility.
-fn rune(chain: &Chain, block: &Block, placed: Placed, known: Option<usize>) -> (Value, u8) {
-    let (id, number, spaced, divisibility) = match known {
-        Some(index) => {
-            let (spaced, divisibility) = KNOWN[index];
-            let height = chain.origin.saturating_sub(11 * index as u32);
-            let id = match index {
-                0 => "1:0".to_owned(),
-                _ => format!("{height}:{}", 3 + 7 * index),
-            };
-            (id, index as u64, spaced.to_owned(), divisibility)
-        }
-        None => {
-            let key = placed.key;
-            let number = 100 + u64::from(key.height - chain.origin) * 64 + u64::from(key.number);
-            let id = format!("{}:{}", block.height, placed.index);
-            let chance = mix2(chain.seed ^ 0x6e61_6d65, key.word());
-            (id, number, etched_name(chance), (chance % 9) as u8)
-        }
-    };
-    let name = spaced.replace('•', "");
-    let rune = json!({ "id": id, "number": number, "name": name, "spaced_name": spaced });
-    (rune, divisibility)
 }
 
 /// A name of 13 to 18 letters, with one to three bullets in it.

@@ -1,8 +1,8 @@
 //! The server: sockets and time.
 //!
-//! Called by `Sandbox::serve`. A request's answer is decided before its latency begins, as a database query sees the
-//! chain before its reply is sent; an answer can therefore be older than the chain by its latency. Invariants: no lock is
-//! held across an await; all tasks end with `serve`. HTTP/2 and TLS are not implemented.
+//! A request's answer is decided before its latency begins, as a database query sees the chain before its reply is sent;
+//! an answer can therefore be older than the chain by its latency. Invariants: no lock is held across an await; all tasks
+//! end with `serve`. HTTP/2 and TLS are not implemented.
 
 use std::io;
 use std::pin::pin;
@@ -19,38 +19,33 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::Sandbox;
-use super::answer::Answer;
-use super::api::{Api, Received};
-use super::control;
+use super::{Api, Sandbox, State, control};
 
 /// How long the reference keeps idle connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(72);
 
-/// Serves until `stop` resolves, then drops every connection.
-pub(super) async fn serve(
-    sandbox: Sandbox,
-    api: Api,
-    listener: TcpListener,
-    stop: impl Future<Output = ()>,
-) {
-    let mut stop = pin!(stop);
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            biased;
-            () = &mut stop => return,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(connection(sandbox.clone(), api, stream));
-                }
-                Err(error) => {
-                    // Mostly a lack of file descriptors: wait instead of spinning.
-                    tracing::warn!(%error, "the sandbox cannot accept");
-                    sleep(Duration::from_millis(20)).await;
-                }
-            },
+impl Sandbox {
+    /// Serves this API by HTTP/1.1 on the listener until `stop` resolves, then drops all connections and returns. Several
+    /// listeners can be served at the same time, with the same API or different ones.
+    pub async fn serve(self, api: Api, listener: TcpListener, stop: impl Future<Output = ()>) {
+        let mut stop = pin!(stop);
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stop => return,
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => {
+                        connections.spawn(connection(self.clone(), api, stream));
+                    }
+                    Err(error) => {
+                        // Mostly a lack of file descriptors: wait instead of spinning.
+                        tracing::warn!(%error, "the sandbox cannot accept");
+                        sleep(Duration::from_millis(20)).await;
+                    }
+                },
+            }
         }
     }
 }
@@ -78,32 +73,22 @@ async fn respond(
     api: Api,
     request: Request<Incoming>,
 ) -> io::Result<Response<Full<Bytes>>> {
-    let target = request.uri().path_and_query();
-    let target = target.map_or("/", |target| target.as_str());
-    if target.starts_with("/sandbox/") {
-        let (status, body) = control::answer(sandbox, request.method(), target);
-        return Ok(response(Answer::new(status, None, &body)));
-    }
-    let received = Received {
-        api,
-        method: request.method(),
-        target,
-        headers: request.headers(),
+    // The body is read, and ignored, when it is dropped after the answer.
+    let (request, _body) = request.into_parts();
+    let (answer, wait) = if request.uri.path().starts_with("/sandbox/") {
+        (Some(control::answer(sandbox, &request)), Duration::ZERO)
+    } else {
+        let State { model, provider } = &mut *sandbox.state();
+        provider.receive(&sandbox.settings, model, api, &request, Instant::now())
     };
-    let (answer, wait) = sandbox.receive(&received, Instant::now());
     if !wait.is_zero() {
         sleep(wait).await;
     }
-    answer
-        .map(response)
-        .ok_or_else(|| io::Error::other("closed on purpose"))
-}
-
-fn response(answer: Answer) -> Response<Full<Bytes>> {
+    let answer = answer.ok_or_else(|| io::Error::other("closed on purpose"))?;
     let mut response = Response::new(Full::new(answer.body));
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
-    response
+    Ok(response)
 }
 
 #[cfg(test)]

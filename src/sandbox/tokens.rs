@@ -7,40 +7,32 @@
 
 use serde_json::{Value, json};
 
-use super::chain::Chain;
+use super::chain::{Chain, ORIGIN};
 use super::mix::{Stream, address, decimal, mix, mix2};
 
-/// What is special about a token.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Ordinary,
-    MintedOut,
-    SelfMint,
-    /// The number of its inscription is negative.
-    Cursed,
-}
-use Kind::{Cursed, MintedOut, Ordinary, SelfMint};
-
-/// Ticker, greatest supply, limit of a mint (0 is none), decimals, every how many blocks its figures change (0 is
-/// never), and kind. All else follows from the index in the table.
-type Token = (&'static str, u64, u64, u8, u32, Kind);
+/// Ticker, greatest supply, limit of a mint (0 is none), decimals, and every how many blocks its figures change (0 is
+/// never). All else follows from the index in the table.
+type Token = (&'static str, u64, u64, u8, u32);
 
 /// Tokens with a property to test.
 const NOTABLE: [Token; 13] = [
-    ("ordi", 21_000_000, 1_000, 18, 1, MintedOut),
-    ("sats", 2_100_000_000_000_000, 100_000_000, 18, 2, MintedOut),
-    ("pepe", 420_690_000_000_000, 1_000_000_000, 18, 1, Ordinary),
-    ("🐸", 1_000_000, 10, 18, 1, Ordinary),
-    ("smint", u64::MAX, 10, 18, 5, SelfMint),
-    ("free", 5_000_000, 0, 18, 3, Ordinary),
-    ("zero", u64::MAX, 10, 0, 7, Cursed),
-    ("àé", 1_000, 1, 8, 0, Ordinary),
-    ("a/b?", 1_000, 10, 18, 0, Ordinary),
-    ("a b%", 1_000, 10, 18, 4, Ordinary),
-    ("rats", 1_000_000_000_000, 1_000_000, 18, 1, MintedOut),
-    ("done", 21_000_000, 500, 18, 0, MintedOut),
-    ("cent", 99_999_999, 250, 2, 10, Ordinary),
+    ("ordi", 21_000_000, 1_000, 18, 1),
+    ("sats", 2_100_000_000_000_000, 100_000_000, 18, 2),
+    ("pepe", 420_690_000_000_000, 1_000_000_000, 18, 1),
+    ("🐸", 1_000_000, 10, 18, 1),
+    ("smint", u64::MAX, 10, 18, 5),
+    ("free", 5_000_000, 0, 18, 3),
+    ("zero", u64::MAX, 10, 0, 7),
+    ("àé", 1_000, 1, 8, 0),
+    ("a/b?", 1_000, 10, 18, 0),
+    ("a b%", 1_000, 10, 18, 4),
+    ("rats", 1_000_000_000_000, 1_000_000, 18, 1),
+    ("done", 21_000_000, 500, 18, 0),
+    ("cent", 99_999_999, 250, 2, 10),
 ];
+
+/// Those of which all is minted.
+const MINTED_OUT: [&str; 4] = ["ordi", "sats", "rats", "done"];
 
 /// Ordinary tokens.
 const PLAIN: [&str; 35] = [
@@ -54,81 +46,47 @@ pub(super) fn tickers() -> impl Iterator<Item = &'static str> {
     NOTABLE.iter().map(|token| token.0).chain(PLAIN)
 }
 
-/// The details of the token with a ticker in any case. With `ahead`, the figures are those of the next block.
-pub(super) fn details(chain: &Chain, ticker: &str, ahead: bool) -> Option<Value> {
+/// The details of the token with a ticker in any case.
+pub(super) fn details(chain: &Chain, ticker: &str) -> Option<Value> {
     let folded = ticker.to_lowercase();
     let index = tickers().position(|known| known == folded)?;
-    let plain = || {
-        let every = match index % 4 {
-            0 => 0,
-            1 => 1,
-            _ => index as u32 % 9 + 2,
-        };
-        (
-            PLAIN[index - NOTABLE.len()],
-            21_000_000,
-            1_000,
-            18,
-            every,
-            Ordinary,
-        )
+    let every = match index % 4 {
+        0 => 0,
+        1 => 1,
+        _ => index as u32 % 9 + 2,
     };
+    let plain = || (PLAIN[index - NOTABLE.len()], 21_000_000, 1_000, 18, every);
     let token = NOTABLE.get(index).copied().unwrap_or_else(plain);
-    Some(written(chain, token, index, ahead))
-}
-
-/// The number of active blocks since the first block of a token that is active at every so many, and a random word that
-/// depends on the chain's history.
-fn progress(chain: &Chain, every: u32, index: usize, ahead: bool) -> (u64, u64) {
-    let (true, Some(tip)) = (every > 0, chain.tip()) else {
-        return (0, 0);
-    };
-    let since = tip.height.saturating_add(u32::from(ahead)) - chain.origin;
-    let active = chain.origin + since / every * every;
-    let serial = match chain.at(active) {
-        Some(block) => block.serial,
-        // Only the next block can be above the tip.
-        None if active > tip.height => chain.next_serial,
-        None => 0,
-    };
-    let chance = mix2(u64::from(serial) << 8, index as u64);
-    (u64::from(since / every), chance)
-}
-
-fn written(chain: &Chain, token: Token, index: usize, ahead: bool) -> Value {
-    let (ticker, max, limit, decimals, every, kind) = token;
+    let (ticker, max, limit, decimals, every) = token;
     let fixed = &mut Stream::new(mix2(chain.seed ^ 0x74_6f6b_656e, index as u64));
-    let (steps, chance) = progress(chain, every, index, ahead);
+    let (steps, chance) = progress(chain, every, index);
     let unit = 10u128.pow(u32::from(decimals));
     let greatest = u128::from(max) * unit;
-    let minted = if kind == MintedOut {
+    let minted = if MINTED_OUT.contains(&ticker) {
         greatest
     } else {
-        // The random part is less than a batch, so a supply never falls.
-        let batch = u128::from(if limit > 0 {
-            limit
-        } else {
-            (max / 1_000_000).max(1)
-        }) * unit;
+        let batch = match limit {
+            0 => (max / 1_000_000).max(1),
+            limit => limit,
+        };
+        let batch = u128::from(batch) * unit;
         let begun = greatest / 100 * u128::from(20 + fixed.below(50));
-        let grown = begun.saturating_add(batch * u128::from(steps));
-        grown
-            .saturating_add(u128::from(chance) % batch)
-            .min(greatest)
+        // The random part is less than a batch, so a supply never falls.
+        let grown = batch * u128::from(steps) + u128::from(chance) % batch;
+        begun.saturating_add(grown).min(greatest)
     };
     let tx_count = 1_000 + fixed.below(300_000) + 7 * steps + chance % 7;
     let holders = 10 + fixed.below(20_000) + 2 * steps + mix(chance) % 2;
     let number = 300_000 + fixed.below(90_000_000) as i64;
     let tx_id: String = (0..4).map(|_| format!("{:016x}", fixed.next())).collect();
-    let deployed = chain
-        .origin
-        .saturating_sub(1_000 + fixed.below(50_000) as u32);
+    let deployed = ORIGIN - 1_000 - fixed.below(50_000) as u32;
     let address = address(fixed.below(700));
     let (max_supply, minted_supply) = (decimal(greatest, decimals), decimal(minted, decimals));
-    json!({
+    Some(json!({
         "token": {
             "id": format!("{tx_id}i0"),
-            "number": if kind == Cursed { -7 } else { number },
+            // That of a cursed inscription is negative.
+            "number": if ticker == "zero" { -7 } else { number },
             "block_height": deployed,
             "tx_id": tx_id,
             "address": address,
@@ -140,10 +98,24 @@ fn written(chain: &Chain, token: Token, index: usize, ahead: bool) -> Value {
             "deploy_timestamp": 1_678_248_991_000 + fixed.below(30_000_000) as i64 * 1_000,
             "minted_supply": minted_supply,
             "tx_count": tx_count,
-            "self_mint": kind == SelfMint,
+            "self_mint": ticker == "smint",
         },
         "supply": { "max_supply": max_supply, "minted_supply": minted_supply, "holders": holders },
-    })
+    }))
+}
+
+/// The number of active blocks since the first block of a token that is active at every so many, and a random word that
+/// depends on the chain's history.
+fn progress(chain: &Chain, every: u32, index: usize) -> (u64, u64) {
+    let (true, Some(tip)) = (every > 0, chain.tip()) else {
+        return (0, 0);
+    };
+    let steps = (tip.height - ORIGIN) / every;
+    let serial = chain
+        .at(ORIGIN + steps * every)
+        .map_or(0, |block| block.serial);
+    let chance = mix2(u64::from(serial) << 8, index as u64);
+    (u64::from(steps), chance)
 }
 
 #[cfg(test)]
@@ -154,10 +126,10 @@ mod tests {
 
     #[test]
     fn figures_change_with_blocks_and_never_fall() {
-        let mut chain = Chain::new(1, 840_000, 50, 1_000);
+        let mut chain = Chain::new(1, 50, 1_000);
         let figures = |chain: &Chain| -> Vec<(u128, u64, u64)> {
             let figures = |ticker| {
-                let value = details(chain, ticker, false).expect("a token");
+                let value = details(chain, ticker).expect("a token");
                 let minted = value["token"]["minted_supply"].as_str().expect("text");
                 let minted = minted.replace('.', "").parse().expect("digits");
                 let count = |value: &Value| value.as_u64().expect("a number");
@@ -194,16 +166,11 @@ mod tests {
     }
 
     #[test]
-    fn a_reorg_changes_figures_and_ahead_gives_those_of_the_next_block() {
-        let mut chain = Chain::new(1, 840_000, 50, 1_000);
-        let before = details(&chain, "pepe", false);
-        let early = details(&chain, "pepe", true);
-        assert_ne!(before, early);
-        let mut grown = chain.clone();
-        grown.push();
-        assert_eq!(details(&grown, "pepe", false), early);
+    fn a_reorg_changes_figures() {
+        let mut chain = Chain::new(1, 50, 1_000);
+        let before = details(&chain, "pepe");
         chain.rollback(1);
         chain.apply();
-        assert_ne!(details(&chain, "pepe", false), before);
+        assert_ne!(details(&chain, "pepe"), before);
     }
 }

@@ -77,9 +77,10 @@ pub(super) fn spawn_sandbox(
     sandbox: Sandbox,
     stop: watch::Receiver<bool>,
 ) -> Result<(SandboxUpstream, JoinHandle<()>), StartError> {
-    let content = sandbox.content().into();
+    let settings = &sandbox.settings;
+    let content = format!("sandbox {} {}", settings.seed, settings.largest_block).into();
     let free_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let (socket, address) = bind_tcp(sandbox.listen().unwrap_or(free_port))?;
+    let (socket, address) = bind_tcp(settings.listen.unwrap_or(free_port))?;
     let serve = move || async move {
         match TcpListener::from_std(socket) {
             Ok(listener) => {

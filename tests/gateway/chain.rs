@@ -18,7 +18,6 @@ mod pages;
 mod reorg;
 mod tips;
 
-use http::{HeaderMap, Method};
 use ordgate::sandbox::{Sandbox, Settings};
 
 use crate::support::upstream::Seen;
@@ -65,7 +64,7 @@ impl Ground {
 
     /// What the upstream itself would say now.
     fn truth(&self, target: &str) -> ordgate::sandbox::Answer {
-        self.sandbox.answer(&Method::GET, target, &HeaderMap::new())
+        self.sandbox.answer(target)
     }
 
     /// Asks, and sees to it that the answer is the upstream's own.
@@ -142,7 +141,7 @@ async fn probe_all(gateway: &Gateway) {
 
 /// What a sandbox says to a request, as a reply to be tampered with.
 fn own(sandbox: &Sandbox, target: &str) -> (u16, String, Vec<u8>) {
-    let answer = sandbox.answer(&Method::GET, target, &HeaderMap::new());
+    let answer = sandbox.answer(target);
     let fields = answer
         .headers
         .iter()

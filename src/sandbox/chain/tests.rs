@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::Chain;
 
 fn chain() -> Chain {
-    Chain::new(7, 840_000, 200, 1_000)
+    Chain::new(7, 200, 1_000)
 }
 
 #[test]
@@ -28,11 +28,8 @@ fn hashes_and_ids_are_found() {
         assert!(hash.len() == 64 && hash.starts_with("0000000000000000000"));
         assert_eq!(chain.by_hash(&hash), Some(block));
         assert_eq!(chain.by_hash(&hash.to_uppercase()), None);
-        for placed in chain.placements(block).into_iter().take(5) {
-            assert_eq!(
-                chain.find_tx(&chain.tx_id(placed.key)),
-                Some((block, placed))
-            );
+        for placed in chain.transactions(block).into_iter().take(5) {
+            assert_eq!(chain.find_tx(&chain.tx_id(placed.0)), Some((block, placed)));
         }
     }
     assert_eq!(chain.find_tx(&"f".repeat(64)), None);
@@ -43,23 +40,20 @@ fn hashes_and_ids_are_found() {
 fn after_a_reorg_each_transaction_is_in_one_block() {
     let mut chain = chain();
     let before: Vec<_> = (840_190..840_200)
-        .flat_map(|height| chain.placements(chain.at(height).expect("a block")))
+        .flat_map(|height| chain.transactions(chain.at(height).expect("a block")))
         .collect();
     chain.rollback(10);
     chain.apply();
     chain.push();
     let mut seen = HashSet::new();
     for block in chain.blocks.iter().filter(|block| block.height >= 840_190) {
-        for placed in chain.placements(block) {
-            assert!(
-                seen.insert(placed.key.word()),
-                "a transaction is in two blocks"
-            );
+        for placed in chain.transactions(block) {
+            assert!(seen.insert(placed.0), "a transaction is in two blocks");
         }
     }
     let moved = before.iter().filter(|old| {
-        let (_, new) = chain.find_tx(&chain.tx_id(old.key)).expect("on the chain");
-        new.index != old.index
+        let (_, new) = chain.find_tx(&chain.tx_id(old.0)).expect("on the chain");
+        new.1 != old.1
     });
     assert!(moved.count() * 2 > before.len());
 }

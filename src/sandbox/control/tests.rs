@@ -1,5 +1,7 @@
 //! What control requests answer.
 
+use http::Request;
+
 use super::answer;
 use crate::sandbox::{Sandbox, Settings};
 
@@ -10,7 +12,7 @@ fn answers_name_the_result_or_the_allowed_values() {
         ..Settings::default()
     });
     for (request, status, says) in [
-        ("POST /sandbox/advance?blocks=0", 400, "from 1 to 10000"),
+        ("POST /sandbox/advance?blocks=0", 400, "1 to 10000"),
         (
             "POST /sandbox/advance?blocks=1&blocks=1",
             400,
@@ -26,28 +28,27 @@ fn answers_name_the_result_or_the_allowed_values() {
         (
             "POST /sandbox/fault?kind=stall&delay=-1",
             400,
-            "from 0 to 600000",
+            "0 to 600000",
         ),
         (
             "POST /sandbox/fault?kind=429&times=2&path=%2Frunes",
             200,
-            "\"times\":2,\"path\":\"/runes\"",
+            "\"faults\":1",
         ),
         (
             "POST /sandbox/fault?kind=503&chance=0.25",
             200,
-            "\"times\":null,\"path\":null,\"chance\":0.25",
+            "\"faults\":2",
         ),
-        ("POST /sandbox/fault?kind=503&chance=2", 400, "from 0 to 1"),
+        ("POST /sandbox/fault?kind=503&chance=2", 400, "0 to 1"),
         (
             "POST /sandbox/fault?kind=503&probability=1",
             400,
             "allowed: kind, times, path, chance, delay",
         ),
         ("POST /sandbox/reorg?depth=2&now", 400, "allowed: depth"),
-        ("GET /sandbox/counts?all=1", 400, "no parameters"),
-        ("GET /sandbox/fault", 200, "\"kind\":\"429\""),
-        ("DELETE /sandbox/fault", 200, "\"faults\":[]"),
+        ("GET /sandbox/counts?all=1", 400, "allowed: \""),
+        ("DELETE /sandbox/fault", 200, "\"faults\":0"),
         ("GET /sandbox/journal", 200, "\"requests\":[]"),
         ("GET /sandbox/advance", 404, "POST /sandbox/advance?blocks="),
         ("GET /sandbox/", 404, "GET /sandbox/examples"),
@@ -61,8 +62,14 @@ fn answers_name_the_result_or_the_allowed_values() {
         ("POST /sandbox/reorg?depth=2", 200, "\"replaced\":2"),
     ] {
         let (method, target) = request.split_once(' ').unwrap();
-        let (code, body) = answer(&sandbox, &method.parse().unwrap(), target);
-        assert_eq!(code.as_u16(), status, "{request}: {body}");
-        assert!(body.to_string().contains(says), "{request}: {body}");
+        let sent = Request::builder()
+            .method(method)
+            .uri(target)
+            .body(())
+            .unwrap();
+        let answer = answer(&sandbox, &sent.into_parts().0);
+        let body = str::from_utf8(&answer.body).unwrap();
+        assert_eq!(answer.status, status, "{request}: {body}");
+        assert!(body.contains(says), "{request}: {body}");
     }
 }

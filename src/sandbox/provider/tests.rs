@@ -2,24 +2,29 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{Request, StatusCode};
 use tokio::time::Instant;
 
-use super::{Fault, FaultKind, Received};
-use crate::sandbox::{Answer, Api, Sandbox, Settings};
+use super::{Fault, FaultKind};
+use crate::sandbox::{Answer, Api, Sandbox, Settings, State};
 
-fn ask(sandbox: &Sandbox, target: &str, key: Option<&'static str>, now: Instant) -> Option<Answer> {
-    let key = key.map(|key| {
-        let name = HeaderName::from_static("x-api-key");
-        (name, HeaderValue::from_static(key))
-    });
-    let received = Received {
-        api: Api::Both,
-        method: &Method::GET,
-        target,
-        headers: &key.into_iter().collect::<HeaderMap>(),
-    };
-    sandbox.receive(&received, now).0
+fn receive(
+    sandbox: &Sandbox,
+    target: &str,
+    key: Option<&str>,
+    now: Instant,
+) -> (Option<Answer>, Duration) {
+    let mut request = Request::get(target);
+    if let Some(key) = key {
+        request = request.header("x-api-key", key);
+    }
+    let (request, ()) = request.body(()).unwrap().into_parts();
+    let State { model, provider } = &mut *sandbox.state();
+    provider.receive(&sandbox.settings, model, Api::Both, &request, now)
+}
+
+fn ask(sandbox: &Sandbox, target: &str, key: Option<&str>, now: Instant) -> Option<Answer> {
+    receive(sandbox, target, key, now).0
 }
 
 fn status(sandbox: &Sandbox, target: &str) -> u16 {
@@ -128,17 +133,7 @@ fn latency_is_within_its_range_and_stalls_come_on_top() {
         latency: least..=most,
         ..Settings::default()
     });
-    let headers = HeaderMap::new();
-    let wait = || {
-        let (method, target) = (&Method::GET, "/runes/v1/");
-        let received = Received {
-            api: Api::Both,
-            method,
-            target,
-            headers: &headers,
-        };
-        sandbox.receive(&received, Instant::now()).1
-    };
+    let wait = || receive(&sandbox, "/runes/v1/", None, Instant::now()).1;
     let mut waits: Vec<_> = (0..1_000).map(|_| wait()).collect();
     waits.sort();
     assert!(waits[0] >= least && waits[999] <= most, "{waits:?}");
@@ -154,8 +149,7 @@ fn the_journal_has_the_last_requests() {
     for number in 0..120 {
         status(&sandbox, &format!("/{number}?a=b"));
     }
-    let journal = sandbox.state().provider.journal();
-    let requests = journal["requests"].as_array().unwrap();
+    let requests = &sandbox.state().provider.journal;
     assert_eq!(requests.len(), 100);
     assert_eq!(requests[0]["target"], "/119?a=b");
     assert_eq!(requests[0]["status"], 404);

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 
 use super::{events, item};
-use crate::sandbox::chain::Chain;
+use crate::sandbox::chain::{Chain, is_wide};
 
 /// The recorded members of each operation, in the recorded order.
 #[test]
 fn items_have_the_recorded_members() {
-    let chain = Chain::new(3, 840_000, 120, 1_000);
+    let chain = Chain::new(3, 120, 1_000);
     let mut seen = BTreeMap::new();
     let mut beyond_u64 = 0;
     for block in chain.blocks.iter() {
-        for placed in chain.placements(block) {
-            let events = events(&chain, placed);
-            let most = if chain.is_wide(placed.key) { 90 } else { 12 };
+        for placed in chain.transactions(block) {
+            let events = events(&chain, placed.0);
+            let most = if is_wide(placed.0) { 90 } else { 12 };
             assert!((1..=most).contains(&events.len()), "{}", events.len());
             for event in &events {
                 let item = item(&chain, block, placed, event);

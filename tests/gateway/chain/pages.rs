@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use http::{HeaderMap, Method};
 use ordgate::sandbox::{Sandbox, Settings};
 
 use super::{Ground, acting, before, block, reply, targets, transaction};
@@ -85,7 +84,7 @@ async fn pages_that_share_a_window_share_its_fetch() {
     gateway.until_all_is_read().await;
     gate.open();
     for (page, mut client) in pending {
-        let truth = sandbox.answer(&Method::GET, &page, &HeaderMap::new());
+        let truth = sandbox.answer(&page);
         assert!(client.answer("GET").await.body == truth.body, "{page}");
     }
     assert_eq!(targets(&upstream), [window]);
@@ -137,7 +136,7 @@ async fn windows_of_different_moments_are_not_joined() {
         .await;
     sandbox.reorg(1);
     let page = format!("{}?limit=60&offset=30", block(tip));
-    let truth = sandbox.answer(&Method::GET, &page, &HeaderMap::new());
+    let truth = sandbox.answer(&page);
     let answer = gateway.get(&page).await;
     assert!(answer.body == truth.body, "{}", answer.text());
     let again = gateway.get(&page).await;

@@ -41,7 +41,7 @@ async fn after_a_reorg_no_orphaned_block_is_shown_and_what_stands_is() {
             gateway = ground.start().await;
         }
         check_blocks(&gateway).await;
-        let truth = sandbox.answer(&http::Method::GET, &orphaned, &http::HeaderMap::new());
+        let truth = sandbox.answer(&orphaned);
         let answer = gateway.get(&orphaned).await;
         assert!(!is_from_disk(&answer), "{}", answer.must("cache-status"));
         assert!(answer.body == truth.body, "it is of the new chain");
