@@ -224,7 +224,7 @@ impl Gateway {
             fields.date = Some(self.clock.wall(now));
         }
         let (stored, age) = (judged.stored, judged.age);
-        let response = (self.responder).stored(stored, &lookup.key, outcome, &fields, age);
+        let response = (self.responder).stored(&stored, &lookup.key, outcome, &fields, age);
         Ok(NextStep::Done(response, RequestKind::Answer(outcome)))
     }
 

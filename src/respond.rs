@@ -227,7 +227,7 @@ impl Responder {
     #[inline]
     pub(crate) fn stored(
         &self,
-        stored: Arc<StoredResponse>,
+        stored: &StoredResponse,
         key: &Key,
         outcome: Outcome,
         context: &ResponseContext<'_>,
@@ -236,14 +236,14 @@ impl Responder {
         let metadata = match &stored.fields {
             StoredFields::Prepared(metadata) => metadata,
             StoredFields::Origin(origin) => {
-                let stored = (&*stored, &**origin);
+                let stored = (stored, &**origin);
                 return self.origin(stored, None, (key, outcome), context, current_age);
             }
         };
         let is_ok = stored.status == StatusCode::OK;
         let unchanged = is_ok && none_match_fails(context.fields, &stored.etag);
         let encoded = match is_ok {
-            true => self.encoded(&stored, key, outcome, context),
+            true => self.encoded(stored, key, outcome, context),
             false => None,
         };
         let coding = encoded.as_ref().map(|(coding, _)| *coding);
@@ -256,9 +256,7 @@ impl Responder {
             }
         };
         set(match coding {
-            // Copied, since a clone would write to a reference counter in memory that is not
-            // otherwise touched.
-            None => HeaderValue::from_bytes(stored.etag.as_bytes()).unwrap_or(EMPTY),
+            None => stored.etag.clone(),
             Some(coding) => encoded_etag(&stored.etag, coding),
         });
         set(age(current_age));
@@ -287,12 +285,11 @@ impl Responder {
         if self.server_timing {
             fields.insert(SERVER_TIMING, server_timing(outcome, Some(stored.took)));
         }
-        let (status, body) = match (unchanged, encoded) {
-            (true, _) => (StatusCode::NOT_MODIFIED, Body::default()),
-            (false, None) => (stored.status, Body::lent(stored)),
-            (false, Some((_, body))) => (stored.status, Body::new(body)),
-        };
-        response(status, fields, body)
+        if unchanged {
+            return response(StatusCode::NOT_MODIFIED, fields, Body::default());
+        }
+        let body = encoded.map_or_else(|| stored.body.clone(), |(_, body)| body);
+        response(stored.status, fields, Body::new(body))
     }
 
     /// The body to send in place of that of a stored response, if there is one in a

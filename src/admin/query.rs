@@ -13,7 +13,7 @@ const TYPED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b
 pub(super) fn value(name: &str, raw: &str) -> Result<String, Invalid> {
     let text = decode(raw, name != "url").filter(|text| !text.is_empty());
     let wrong = || Invalid::new(name, raw, "percent-encoded UTF-8, and not empty");
-    text.map(String::from).ok_or_else(wrong)
+    text.ok_or_else(wrong)
 }
 
 /// The target of a public URL: its path and query.

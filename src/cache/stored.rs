@@ -106,13 +106,6 @@ impl OriginFields {
     }
 }
 
-/// `wire::Body` sends the body from here without a copy.
-impl AsRef<[u8]> for StoredResponse {
-    fn as_ref(&self) -> &[u8] {
-        &self.body
-    }
-}
-
 /// What moka, the allocator's rounding and the shared counters take for each
 /// entry, in bytes, beside what [`StoredResponse`] and its key hold. Measured by
 /// `benches/memory.rs`.

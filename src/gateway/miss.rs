@@ -194,7 +194,7 @@ impl Gateway {
                 // Its compressed body is looked for under the key by which it is stored.
                 let key = self.fill.own_key(key, &found.stored);
                 let JudgedResponse { stored, age, .. } = self.judge(&found);
-                (self.responder).stored(stored, &key, outcome, fields, age)
+                (self.responder).stored(&stored, &key, outcome, fields, age)
             }
             Answer::Coming(stored, body, length) => {
                 let age = self.cache.judge(&stored, now).1;

@@ -89,7 +89,7 @@ fn sent(responder: &Responder, status: u16, request: &HeaderMap) -> (u16, String
     let stored = stored(StatusCode::from_u16(status).unwrap(), "\"e\"");
     let outcome = Outcome::hit(3);
     let age = Duration::from_secs(4);
-    let response = responder.stored(stored, &Key::begin(0), outcome, &context(request), age);
+    let response = responder.stored(&stored, &Key::begin(0), outcome, &context(request), age);
     let fields = response.headers().iter();
     let fields = fields.filter(|(name, _)| !name.as_str().starts_with("access-control-"));
     let lines: Vec<_> = fields

@@ -179,7 +179,7 @@ impl Model {
             return Ok((StatusCode::INTERNAL_SERVER_ERROR, body, 0));
         };
         let (mut results, mut items) = (Vec::new(), 0);
-        for (block, placed) in rows {
+        if let Some((block, placed)) = rows {
             for placed in placed.into_iter().rev() {
                 let events = events(&self.chain, placed.0);
                 let is_listed = |event: &&Event| filter.is_none_or(|only| only == event.operation);

@@ -48,7 +48,7 @@ pub(super) fn answer(sandbox: &Sandbox, request: &Parts) -> Answer {
         return Answer::new(StatusCode::NOT_FOUND, None, &body);
     };
     let pairs = parse(request.uri.query().unwrap_or("").as_bytes());
-    let given: Given<'_> = pairs.clone().collect();
+    let given: Given<'_> = pairs.collect();
     let unknown = given.keys().find(|name| !allowed.contains(&&***name));
     let done = match unknown {
         Some(name) => {
