@@ -163,7 +163,7 @@ fn walk(bencher: divan::Bencher<'_, '_>, limited: bool) {
     })
     .expect("the server starts");
     let gateway = server.first.clone();
-    let activity = Arc::new(Activity::new(gateway.clock.now()));
+    let activity = Arc::new(Activity::new(&gateway.clock));
     let session = Arc::new(Session::new([127, 0, 0, 1].into(), 1, activity));
     let request = || {
         let request = Request::get("/ordinals/v1/brc-20/tokens/ordi").header("host", "127.0.0.1");

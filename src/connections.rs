@@ -66,15 +66,6 @@ impl Default for Bounds {
     }
 }
 
-/// The limit that a connection exceeds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OverLimit {
-    /// That of all clients.
-    Total,
-    /// That of one client.
-    Client,
-}
-
 /// Whom a connection counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Owner {
@@ -93,6 +84,11 @@ pub struct Connections {
     /// Bytes of answers that clients have not read.
     #[serde(skip)]
     pub unread: AtomicU64,
+    /// Connections turned away since the start because there were too many, all at work.
+    pub turned_away: AtomicU64,
+    /// Connections turned away since the start because their client had too many, all at
+    /// work.
+    pub turned_away_client: AtomicU64,
     /// Connections closed since the start so that others could be opened.
     pub closed_for_others: AtomicU64,
     /// Connections reset since the start because of unread bytes.
@@ -129,16 +125,41 @@ impl OpenConnection {
         &self.0
     }
 
-    /// Takes it out of the table, before it is entered for another owner.
-    pub(crate) fn leave(&self) {
-        let of = &self.0;
-        of.table.change(|table| table.remove(of));
+    /// Enters it in the table for `peer`, if there is room; it may have been there for another.
+    pub(crate) fn enter(&self, peer: IpAddr, trust: &TrustedProxies) -> bool {
+        let Self(own) = self;
+        let all = &own.table;
+        let entered = all.change(|table| -> Result<_, &AtomicU64> {
+            // Its own row must not be the one that makes room.
+            table.remove(own);
+            if !trust.contains(peer) {
+                let _is_unset = own.client.set(peer.into());
+            }
+            let victim = all.victim(table, own.owner())?;
+            if let Some(victim) = &victim {
+                table.remove(victim);
+            }
+            table.insert(own);
+            Ok(victim)
+        });
+        match entered {
+            Ok(None) => true,
+            Ok(Some(victim)) => {
+                all.closed_for_others.fetch_add(1, Relaxed);
+                victim.close();
+                true
+            }
+            Err(turned_away) => {
+                turned_away.fetch_add(1, Relaxed);
+                false
+            }
+        }
     }
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.leave();
+        self.0.table.change(|table| table.remove(&self.0));
     }
 }
 
@@ -153,33 +174,17 @@ impl Connections {
         self.bounds.load().unread
     }
 
-    /// Enters a connection with this number from `peer`. At a limit, another one makes room.
+    /// Enters a connection with this number from `peer`, if there is room: at a limit, another
+    /// one makes room unless all are at work.
     pub(crate) fn open(
         self: &Arc<Self>,
         peer: IpAddr,
         trust: &TrustedProxies,
         number: u64,
         clock: &Clock,
-    ) -> Result<OpenConnection, OverLimit> {
-        let owner = match trust.contains(peer) {
-            true => Owner::ProxyConnection(number),
-            false => Owner::Client(peer.into()),
-        };
-        let activity = Arc::new(Activity::of(self.clone(), owner, clock));
-        let bounds = self.bounds.load();
-        let evicted = self.change(|table| {
-            let victim = table.victim(owner, &bounds)?;
-            if let Some(victim) = &victim {
-                table.remove(victim);
-            }
-            table.insert(&activity);
-            Ok(victim)
-        });
-        if let Some(evicted) = evicted? {
-            self.closed_for_others.fetch_add(1, Relaxed);
-            evicted.close();
-        }
-        Ok(OpenConnection(activity))
+    ) -> Option<OpenConnection> {
+        let open = OpenConnection(Arc::new(Activity::of(self.clone(), number, clock)));
+        open.enter(peer, trust).then_some(open)
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
@@ -188,18 +193,51 @@ impl Connections {
         self.open.store(table.rows.len() as u64, Relaxed);
         result
     }
+
+    /// The connection that must be closed for one more of an owner, if any; the count of those
+    /// that are turned away where there is none. A client at its own limit loses an idle one.
+    /// One at work makes room only for an owner with fewer.
+    fn victim(&self, table: &Table, owner: Owner) -> Result<Option<Arc<Activity>>, &AtomicU64> {
+        let bounds = self.bounds.load();
+        let own = table.count(owner);
+        if let Some(limit) = bounds.per_client
+            && matches!(owner, Owner::Client(_))
+            && own >= limit.connections as usize
+        {
+            let own = table.owners.get(&owner).into_iter().flatten();
+            let longest = own.min_by_key(|row| waits(row));
+            let idle = longest.filter(|row| !row.is_working());
+            return idle.cloned().map(Some).ok_or(&self.turned_away_client);
+        }
+        let all = table.rows.len();
+        if (all as u64) < bounds.connections {
+            return Ok(None);
+        }
+        let sample = (0..all.min(SAMPLE)).map(|nth| match all > SAMPLE {
+            true => &table.rows[fastrand::usize(..all)],
+            false => &table.rows[nth],
+        });
+        let of_most = sample.max_by_key(|row| (table.count(row.owner()), Reverse(waits(row))));
+        let makes_room =
+            |row: &&Arc<Activity>| !row.is_working() || table.count(row.owner()) > own + 1;
+        let victim = of_most.filter(makes_room);
+        victim.cloned().map(Some).ok_or(&self.turned_away)
+    }
 }
 
 impl Table {
     fn insert(&mut self, row: &Arc<Activity>) {
         row.place.store(self.rows.len(), Relaxed);
         self.rows.push(row.clone());
-        self.owners.entry(row.owner).or_default().push(row.clone());
+        self.owners
+            .entry(row.owner())
+            .or_default()
+            .push(row.clone());
     }
 
     /// Removes a connection, if it is there.
     fn remove(&mut self, row: &Arc<Activity>) {
-        let Some(own) = self.owners.get_mut(&row.owner) else {
+        let Some(own) = self.owners.get_mut(&row.owner()) else {
             return;
         };
         let Some(at) = own.iter().position(|one| Arc::ptr_eq(one, row)) else {
@@ -207,7 +245,7 @@ impl Table {
         };
         own.swap_remove(at);
         if own.is_empty() {
-            self.owners.remove(&row.owner);
+            self.owners.remove(&row.owner());
         }
         let place = row.place.load(Relaxed);
         self.rows.swap_remove(place);
@@ -219,34 +257,6 @@ impl Table {
     /// How many connections an owner has.
     fn count(&self, owner: Owner) -> usize {
         self.owners.get(&owner).map_or(0, Vec::len)
-    }
-
-    /// The connection that must be closed for one more of an owner, if any. A client at its
-    /// own limit loses an idle one. One at work makes room only for an owner with fewer.
-    fn victim(&self, owner: Owner, bounds: &Bounds) -> Result<Option<Arc<Activity>>, OverLimit> {
-        let own = self.count(owner);
-        if let Some(limit) = bounds.per_client
-            && matches!(owner, Owner::Client(_))
-            && own >= limit.connections as usize
-        {
-            let own = self.owners.get(&owner).into_iter().flatten();
-            let longest = own.min_by_key(|row| waits(row));
-            let idle = longest.filter(|row| !row.is_working());
-            return idle.cloned().map(Some).ok_or(OverLimit::Client);
-        }
-        let all = self.rows.len();
-        if (all as u64) < bounds.connections {
-            return Ok(None);
-        }
-        let sample = (0..all.min(SAMPLE)).map(|nth| match all > SAMPLE {
-            true => &self.rows[fastrand::usize(..all)],
-            false => &self.rows[nth],
-        });
-        let of_most = sample.max_by_key(|row| (self.count(row.owner), Reverse(waits(row))));
-        let makes_room =
-            |row: &&Arc<Activity>| !row.is_working() || self.count(row.owner) > own + 1;
-        let victim = of_most.filter(makes_room);
-        victim.cloned().map(Some).ok_or(OverLimit::Total)
     }
 }
 

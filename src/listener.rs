@@ -16,6 +16,7 @@ mod socket;
 use std::io::{Error, ErrorKind, Result};
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -23,19 +24,17 @@ use std::time::Duration;
 pub use address::ListenAddress;
 use address::Permissions;
 use arc_swap::ArcSwap;
-use connection::DRAIN_GRACE;
 use establish::Accepted;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use socket::ListeningSocket;
 use socket::Socket;
 use tokio::sync::{Semaphore, watch as signal};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::sleep;
 
 use crate::clock::Clock;
-use crate::connections::{Bounds, OpenConnection, OverLimit};
+use crate::connections::Bounds;
 use crate::gateway::Gateway;
-use crate::identify::TrustedProxies;
 use crate::limit::{self, ClientRate};
 use crate::log_writer::LogInterval;
 use crate::meter::Totals;
@@ -157,9 +156,9 @@ pub struct ListenerProtocol {
 /// TLS handshakes that are computed at a time, for each worker. One takes a hundred times the
 /// CPU time of a stored answer; more wait in their order, within their deadline.
 const HANDSHAKES_PER_WORKER: usize = 64;
-/// How long the queue of a listener that closes must be empty: the runtime hears of what
-/// waits there meanwhile.
-const QUEUE_IS_EMPTY: Duration = Duration::from_millis(10);
+/// How long a listener that drains still accepts: the kernel has completed connections of which
+/// the runtime has not heard.
+const LAST_CALL: Duration = Duration::from_millis(50);
 
 /// What every accept loop shares.
 pub struct Acceptor {
@@ -174,15 +173,12 @@ pub struct Acceptor {
 /// How new connections are served.
 struct ConnectionSettings {
     settings: Settings,
-    /// The proxies whose PROXY headers are believed, and which have no limits per
-    /// client.
-    trust: TrustedProxies,
-    /// The limit on the handshakes of each other client.
+    /// The limit on the handshakes of each client.
     handshakes: Option<Arc<ClientRate>>,
 }
 
 impl ConnectionSettings {
-    fn new(settings: Settings, gateway: &Gateway, before: Option<&Self>) -> Self {
+    fn new(settings: Settings, clock: &Clock, before: Option<&Self>) -> Self {
         let before = before.and_then(|before| before.handshakes.as_ref());
         let handshakes = settings.handshakes.map(|a_second| {
             let a_minute = a_second.saturating_mul(const { NonZeroU32::new(60).expect("not 0") });
@@ -190,13 +186,12 @@ impl ConnectionSettings {
                 "handshakes",
                 (a_minute, a_second),
                 limit::MANY,
-                &gateway.clock,
+                clock,
                 before,
             )
         });
         Self {
             settings,
-            trust: gateway.clients.trust.clone(),
             handshakes,
         }
     }
@@ -207,7 +202,7 @@ impl Acceptor {
     pub fn new(current: Current, settings: Settings, workers: usize) -> Arc<Self> {
         let gateway = current.load_full();
         gateway.meter().totals.connections.set(settings.bounds);
-        let settings = ConnectionSettings::new(settings, &gateway, None);
+        let settings = ConnectionSettings::new(settings, &gateway.clock, None);
         Arc::new(Self {
             totals: gateway.meter().totals.clone(),
             clock: gateway.clock.clone(),
@@ -222,15 +217,8 @@ impl Acceptor {
     pub fn apply(&self, settings: Settings) {
         self.totals.connections.set(settings.bounds);
         let before = self.connection_settings.load();
-        let next = ConnectionSettings::new(settings, &self.current.load(), Some(&before));
+        let next = ConnectionSettings::new(settings, &self.clock, Some(&before));
         self.connection_settings.store(Arc::new(next));
-    }
-
-    fn log_not_accepted(&self, error: &Error) {
-        let log = &self.totals.not_accepted;
-        if log.is_due(LogInterval::MINUTE, self.clock.now()) {
-            tracing::warn!(%error, "connections cannot be accepted; this is logged again a minute later at the earliest");
-        }
     }
 
     /// Accepts from a socket until its listener drains. Each connection is a task of
@@ -245,35 +233,33 @@ impl Acceptor {
     ) -> Result<()> {
         let socket = socket.register()?;
         let mut drain = listener.drain.subscribe();
+        let mut closed = pin!(async {
+            let _ = drain.wait_for(|drain| *drain).await;
+            if !listener.is_inherited {
+                sleep(LAST_CALL).await;
+            }
+        });
         loop {
             let accepted = tokio::select! {
                 biased;
-                _ = drain.wait_for(|drain| *drain) => break,
+                () = &mut closed => return Ok(()),
                 accepted = socket.accept() => accepted,
             };
             match accepted {
                 Ok((socket, peer)) => self.admit(socket, peer, &listener),
+                Err(error) if is_connection_error(&error) => {}
+                // Any other error, such as a lack of file descriptors, lasts until a
+                // connection ends: wait a little.
                 Err(error) => {
-                    // Any other error, such as a lack of file descriptors, lasts
-                    // until a connection ends: wait a little.
-                    if !is_connection_error(&error) {
-                        self.log_not_accepted(&error);
-                        sleep(Duration::from_millis(50)).await;
+                    if self
+                        .totals
+                        .not_accepted
+                        .is_due(LogInterval::MINUTE, self.clock.now())
+                    {
+                        tracing::warn!(%error, "connections cannot be accepted; this is logged again a minute later at the earliest");
                     }
+                    sleep(Duration::from_millis(50)).await;
                 }
-            }
-        }
-        if listener.is_inherited {
-            return Ok(());
-        }
-        // Serves the connections that the kernel has already completed.
-        let end = Instant::now() + DRAIN_GRACE;
-        loop {
-            let wait = end.min(Instant::now() + QUEUE_IS_EMPTY);
-            match timeout_at(wait, socket.accept()).await {
-                Ok(Ok((socket, peer))) => self.admit(socket, peer, &listener),
-                Ok(Err(error)) if is_connection_error(&error) => {}
-                Ok(Err(_)) | Err(_) => return Ok(()),
             }
         }
     }
@@ -281,16 +267,19 @@ impl Acceptor {
     fn admit(self: &Arc<Self>, socket: Socket, peer: IpAddr, listener: &Listener) {
         let totals = &self.totals;
         let settings = self.connection_settings.load_full();
+        let gateway = self.current.load();
+        let trust = &gateway.clients.trust;
         let protocol = listener.protocol.load_full();
         totals.accepted.fetch_add(1, Relaxed);
-        if protocol.proxy_header && !settings.trust.contains(peer) {
+        if protocol.proxy_header && !trust.contains(peer) {
             // Anyone could claim any address.
             totals.proxy_header_refused.fetch_add(1, Relaxed);
             tracing::debug!(%peer, "not a trusted proxy: the connection is closed");
             return;
         }
         let number = self.next_connection.fetch_add(1, Relaxed);
-        let Some(open) = self.open(peer, number, &settings) else {
+        let table = &totals.connections;
+        let Some(open) = table.open(peer, trust, number, &self.clock) else {
             return;
         };
         let activity = open.activity().clone();
@@ -309,26 +298,7 @@ impl Acceptor {
                 Box::pin(acceptor.begin(socket, accepted)).await;
             }
         };
-        activity.set_task(|| Some(tokio::spawn(served).abort_handle()));
-    }
-
-    /// Enters a connection in the table. Where there are too many, and none is idle that could
-    /// make room, there is none: the socket is closed.
-    fn open(
-        &self,
-        peer: IpAddr,
-        number: u64,
-        settings: &ConnectionSettings,
-    ) -> Option<OpenConnection> {
-        let table = &self.totals.connections;
-        let opened = table.open(peer, &settings.trust, number, &self.clock);
-        let turned_away = match opened {
-            Ok(open) => return Some(open),
-            Err(OverLimit::Total) => &self.totals.turned_away,
-            Err(OverLimit::Client) => &self.totals.turned_away_client,
-        };
-        turned_away.fetch_add(1, Relaxed);
-        None
+        activity.set_task(tokio::spawn(served).abort_handle());
     }
 }
 

@@ -112,11 +112,6 @@ pub struct Totals {
     pub connections: Arc<Connections>,
     /// Connections accepted since the start.
     pub accepted: AtomicU64,
-    /// Connections turned away since the start because there were too many, all at work.
-    pub turned_away: AtomicU64,
-    /// Connections turned away since the start because their client had too many, all at
-    /// work.
-    pub turned_away_client: AtomicU64,
     /// Connections closed since the start because they had no valid PROXY header, or
     /// were not from a trusted proxy.
     pub proxy_header_refused: AtomicU64,

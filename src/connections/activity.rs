@@ -6,12 +6,13 @@
 //! of its own.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::task::AbortHandle;
 
 use super::{Connections, Owner};
 use crate::clock::{Clock, Moment};
+use crate::identify::Client;
 use crate::sync::lock;
 
 /// Complete bodies of fewer bytes are not counted in HTTP/1.1, where a connection sends one
@@ -24,17 +25,19 @@ const LEAST_COUNTED_HTTP2: usize = 1024;
 /// task that wrote them, and none orders anything else.
 pub struct Activity {
     pub(super) table: Arc<Connections>,
-    pub(super) owner: Owner,
+    /// Its number, which no other connection has.
+    number: u64,
+    /// The client that it counts for, if that is no trusted proxy.
+    pub(super) client: OnceLock<Client>,
     /// Its place among the rows, while the table is locked.
     pub(super) place: AtomicUsize,
     clock: Clock,
     last: AtomicU64,
-    /// When bytes were last read; 0 once a request has begun in HTTP/1.1.
+    /// When bytes were last read in HTTP/2.
     read_at: AtomicU64,
     head_since: AtomicU64,
     /// Requests and streamed answers in progress.
     busy: AtomicU32,
-    has_body: AtomicBool,
     is_http2: AtomicBool,
     /// Whether the socket accepts no more bytes.
     pub(crate) is_blocked: AtomicBool,
@@ -44,8 +47,6 @@ pub struct Activity {
     taken: AtomicU64,
     /// Bytes of requests in HTTP/2.
     requested: AtomicU64,
-    /// Whether the client has sent a flood.
-    pub(crate) is_flood: AtomicBool,
     /// Whether the connection closes after the next answer, which then has
     /// `connection: close`.
     pub(crate) is_draining: AtomicBool,
@@ -58,30 +59,26 @@ pub struct Activity {
 
 impl Activity {
     /// A connection that is in no table, for requests without a listener.
-    pub fn new(now: Moment) -> Self {
-        let owner = Owner::ProxyConnection(0);
-        let activity = Self::of(Arc::default(), owner, &Clock::manual());
-        activity.record(now);
-        activity
+    pub fn new(clock: &Clock) -> Self {
+        Self::of(Arc::default(), 0, clock)
     }
 
-    pub(super) fn of(table: Arc<Connections>, owner: Owner, clock: &Clock) -> Self {
+    pub(super) fn of(table: Arc<Connections>, number: u64, clock: &Clock) -> Self {
         Self {
             table,
-            owner,
+            number,
+            client: OnceLock::new(),
             place: AtomicUsize::new(0),
             clock: clock.clone(),
             last: AtomicU64::new(clock.now().nanos()),
             read_at: AtomicU64::new(0),
             head_since: AtomicU64::new(0),
             busy: AtomicU32::new(0),
-            has_body: AtomicBool::new(false),
             is_http2: AtomicBool::new(false),
             is_blocked: AtomicBool::new(false),
             owed: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             requested: AtomicU64::new(0),
-            is_flood: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
@@ -89,12 +86,19 @@ impl Activity {
         }
     }
 
+    /// Whom it counts for.
+    pub(super) fn owner(&self) -> Owner {
+        let client = self.client.get();
+        client.map_or(Owner::ProxyConnection(self.number), |of| Owner::Client(*of))
+    }
+
     /// The current moment.
     pub(crate) fn now(&self) -> Moment {
         self.clock.now()
     }
 
-    /// Records progress: bytes were read, an answer was made, or a part of one was taken.
+    /// Records progress: bytes were read, an answer was made or has ended, or a part of one was
+    /// taken.
     pub fn record(&self, now: Moment) {
         self.last.store(now.nanos(), Relaxed);
     }
@@ -104,13 +108,13 @@ impl Activity {
         Moment::from_nanos(self.last.load(Relaxed))
     }
 
-    /// Bytes have been read. In HTTP/1.1, where no request is in progress, a head has begun.
+    /// Bytes have been read. In HTTP/1.1, where no request is in progress, a head has begun. In
+    /// HTTP/2 only requests keep a connection from being idle.
     #[inline]
     pub(crate) fn read(&self) {
         let now = self.clock.now();
-        self.read_at.store(now.nanos(), Relaxed);
         if self.is_http2() {
-            // Only requests keep a connection from being idle.
+            self.read_at.store(now.nanos(), Relaxed);
             return;
         }
         self.record(now);
@@ -119,21 +123,12 @@ impl Activity {
         }
     }
 
-    /// A request has come whole, but for its body. In HTTP/1.1, one that was read with an
-    /// earlier one counts as received now.
+    /// A request has come whole, but for its body.
     #[inline]
-    pub(crate) fn begin(&self, has_body: bool) {
-        let read_at = self.read_at.load(Relaxed);
-        if self.is_http2() {
-            return self.last.store(read_at, Relaxed);
-        }
-        if read_at == 0 {
-            self.record(self.clock.now());
-        }
-        self.read_at.store(0, Relaxed);
-        self.head_since.store(0, Relaxed);
-        if has_body {
-            self.has_body.store(true, Relaxed);
+    pub(crate) fn begin(&self) {
+        match self.is_http2() {
+            true => self.last.store(self.read_at.load(Relaxed), Relaxed),
+            false => self.head_since.store(0, Relaxed),
         }
     }
 
@@ -141,11 +136,6 @@ impl Activity {
     pub(crate) fn head_since(&self) -> Option<Moment> {
         let since = self.head_since.load(Relaxed);
         (since > 0).then(|| Moment::from_nanos(since))
-    }
-
-    /// Whether the client may still be sending what nobody will read.
-    pub(crate) fn may_have_unread_input(&self) -> bool {
-        self.has_body.load(Relaxed) || self.head_since().is_some()
     }
 
     /// The connection is in HTTP/2.
@@ -200,18 +190,12 @@ impl Activity {
         self.requested.fetch_add(bytes, Relaxed);
     }
 
-    /// Ends the connection if so many received and sent bytes in HTTP/2 are a flood: it may
-    /// receive 256 KiB, eight times the bytes of its requests, and a 64th of the bytes of its
-    /// answers. Returns whether it is one.
+    /// Whether so many received and sent bytes in HTTP/2 are a flood: a connection may receive
+    /// 256 KiB, eight times the bytes of its requests, and a 64th of the bytes of its answers.
     #[inline]
-    pub(crate) fn check_flood(&self, received: u64, sent: u64) -> bool {
+    pub(crate) fn is_flood(&self, received: u64, sent: u64) -> bool {
         const FREE: u64 = 256 * 1024;
-        let is_flood =
-            received > FREE && received > FREE + 8 * self.requested.load(Relaxed) + sent / 64;
-        if is_flood {
-            self.is_flood.store(true, Relaxed);
-        }
-        is_flood
+        received > FREE && received > FREE + 8 * self.requested.load(Relaxed) + sent / 64
     }
 
     /// A request, or a streamed answer, is in progress until the guard is dropped.
@@ -249,20 +233,12 @@ impl Activity {
         self.is_closed.load(Relaxed)
     }
 
-    /// Sets the task that serves the connection. It may be one that begins at once.
-    pub(crate) fn set_task(&self, task: impl FnOnce() -> Option<AbortHandle>) {
-        {
-            let mut own = lock(&self.task);
-            *own = task();
-        }
+    /// Sets the task that serves the connection.
+    pub(crate) fn set_task(&self, task: AbortHandle) {
+        *lock(&self.task) = Some(task);
         if self.is_closed() {
             self.close();
         }
-    }
-
-    /// The task that serves the connection.
-    pub(crate) fn task(&self) -> Option<AbortHandle> {
-        lock(&self.task).clone()
     }
 }
 
@@ -271,6 +247,7 @@ pub(crate) struct BusyGuard(pub(crate) Arc<Activity>);
 
 impl Drop for BusyGuard {
     fn drop(&mut self) {
+        self.0.record(self.0.now());
         self.0.busy.fetch_sub(1, Relaxed);
     }
 }

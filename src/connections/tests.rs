@@ -37,7 +37,7 @@ impl Harness {
     }
 
     /// Opens a connection from this client, a second after the one before.
-    fn open(&mut self, client: [u8; 4]) -> Result<OpenConnection, OverLimit> {
+    fn open(&mut self, client: [u8; 4]) -> Option<OpenConnection> {
         self.clock.advance(Duration::from_secs(1));
         self.next += 1;
         let client = client.into();
@@ -46,7 +46,14 @@ impl Harness {
 
     fn opened(&mut self, client: [u8; 4]) -> OpenConnection {
         let opened = self.open(client);
-        opened.unwrap_or_else(|limit| panic!("{client:?} is over {limit:?}"))
+        opened.unwrap_or_else(|| panic!("there is no room for {client:?}"))
+    }
+
+    /// How many were turned away: of all, of one client.
+    fn turned_away(&self) -> (u64, u64) {
+        let table = &self.table;
+        let [all, own] = [&table.turned_away, &table.turned_away_client];
+        (all.load(Relaxed), own.load(Relaxed))
     }
 
     fn unread(&self) -> u64 {
@@ -94,9 +101,9 @@ fn connections_at_work_make_room_only_for_a_client_with_fewer() {
     let mut open: Vec<_> = clients.map(|client| harness.opened(client)).into();
     open.push(harness.opened(ONE));
     let busy: Vec<_> = open.iter().map(|one| one.activity().busy()).collect();
-    assert_eq!(harness.open(OTHER).err(), Some(OverLimit::Total));
-    let next = harness.open([10, 0, 0, 6]);
-    assert!(next.is_ok());
+    assert!(harness.open(OTHER).is_none());
+    assert_eq!(harness.turned_away(), (1, 0));
+    let _next = harness.opened([10, 0, 0, 6]);
     assert_eq!(closed([&open[0], &open[5]]), [true, false]);
     drop(busy);
 }
@@ -108,12 +115,12 @@ fn a_client_at_its_limit_loses_an_idle_connection_of_its_own() {
     let _next = harness.opened(ONE);
     assert_eq!(closed([&open[0], &open[1]]), [true, false]);
     let _busy: Vec<_> = open.iter().map(|one| one.activity().busy()).collect();
-    let _one_more = harness.opened(ONE);
-    assert_eq!(
-        harness.open(ONE).map(|_| ()),
-        Ok(()),
-        "the one just opened is idle"
-    );
+    let _idle = harness.opened(ONE);
+    let one_more = harness.opened(ONE);
+    assert_eq!(harness.turned_away(), (0, 0), "the one just opened is idle");
+    let _busy = one_more.activity().busy();
+    assert!(harness.open(ONE).is_none());
+    assert_eq!(harness.turned_away(), (0, 1));
     assert_eq!(closed([&open[1], &open[2], &open[3]]), [false; 3]);
     // A trusted proxy serves many clients.
     let mut harness = Harness::new();

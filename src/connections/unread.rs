@@ -15,71 +15,54 @@ use crate::sync::lock;
 /// What connections hold.
 #[derive(Default)]
 pub(super) struct Unread {
-    /// The connections that hold something.
-    holders: HashMap<Owner, Vec<Holder>, RandomState>,
+    /// What the connections of each owner send.
+    holders: HashMap<Owner, Vec<Holding>, RandomState>,
     /// Buffers by their address: how many times each is held, and its bytes.
     buffers: HashMap<usize, (u64, u64), RandomState>,
     /// Bytes of all of them, each once.
     bytes: u64,
 }
 
-struct Holder {
-    of: Arc<Activity>,
-    /// The addresses of what it sends.
-    buffers: Vec<usize>,
-}
+/// A connection, and the address of a buffer that it sends.
+type Holding = (Arc<Activity>, usize);
 
 impl Unread {
     fn hold(&mut self, of: &Arc<Activity>, buffer: usize, bytes: u64) {
-        let own = self.holders.entry(of.owner).or_default();
-        match own.iter_mut().find(|holder| Arc::ptr_eq(&holder.of, of)) {
-            Some(holder) => holder.buffers.push(buffer),
-            None => own.push(Holder {
-                of: of.clone(),
-                buffers: vec![buffer],
-            }),
-        }
+        let own = self.holders.entry(of.owner()).or_default();
+        own.push((of.clone(), buffer));
         let (times, before) = self.buffers.entry(buffer).or_default();
         *times += 1;
         self.bytes += bytes.saturating_sub(*before);
         *before = bytes.max(*before);
     }
 
-    /// Nothing happens where the connection has been closed.
-    fn release(&mut self, of: &Arc<Activity>, buffer: usize) {
-        let Some(own) = self.holders.get_mut(&of.owner) else {
+    /// Releases a buffer of a connection once, or all that it holds. Nothing happens where that
+    /// has been done because it closes.
+    fn release(&mut self, of: &Arc<Activity>, buffer: Option<usize>) {
+        let Some(own) = self.holders.get_mut(&of.owner()) else {
             return;
         };
-        let Some(at) = own.iter().position(|holder| Arc::ptr_eq(&holder.of, of)) else {
-            return;
+        let is_it = |(one, held): &mut Holding| {
+            Arc::ptr_eq(one, of) && buffer.is_none_or(|buffer| buffer == *held)
         };
-        let held = &mut own[at].buffers;
-        let Some(nth) = held.iter().position(|held| *held == buffer) else {
-            return;
-        };
-        held.swap_remove(nth);
-        if held.is_empty() {
-            own.swap_remove(at);
+        let most = buffer.map_or(usize::MAX, |_one| 1);
+        for (_, released) in own.extract_if(.., is_it).take(most) {
+            if let Some((times, bytes)) = self.buffers.get_mut(&released) {
+                *times -= 1;
+                if *times == 0 {
+                    self.bytes -= *bytes;
+                    self.buffers.remove(&released);
+                }
+            }
         }
         if own.is_empty() {
-            self.holders.remove(&of.owner);
-        }
-        self.forget(buffer);
-    }
-
-    fn forget(&mut self, buffer: usize) {
-        if let Some((times, bytes)) = self.buffers.get_mut(&buffer) {
-            *times -= 1;
-            if *times == 0 {
-                self.bytes -= *bytes;
-                self.buffers.remove(&buffer);
-            }
+            self.holders.remove(&of.owner());
         }
     }
 
     /// The bytes that these hold, each buffer once, and those of the largest buffer.
-    fn bytes_of(&self, own: &[Holder]) -> (u64, u64) {
-        let mut buffers: Vec<_> = own.iter().flat_map(|holder| &holder.buffers).collect();
+    fn bytes_of(&self, own: &[Holding]) -> (u64, u64) {
+        let mut buffers: Vec<_> = own.iter().map(|(_, buffer)| buffer).collect();
         buffers.sort_unstable();
         buffers.dedup();
         let bytes = buffers
@@ -92,8 +75,8 @@ impl Unread {
 
     /// The next connection that must close, since this owner holds more than before.
     fn victim(&self, owner: Owner, bounds: &Bounds) -> Option<Arc<Activity>> {
-        let longest = |holders: &mut dyn Iterator<Item = &Holder>| {
-            let longest = holders.map(|holder| &holder.of);
+        let longest = |holders: &mut dyn Iterator<Item = &Holding>| {
+            let longest = holders.map(|(of, _)| of);
             longest.min_by_key(|of| waits(of)).cloned()
         };
         if let Some(limit) = bounds.per_client
@@ -115,19 +98,6 @@ impl Unread {
         let alike = each.iter().filter(|(bytes, _)| *bytes >= most.div_ceil(2));
         longest(&mut alike.flat_map(|(_, own)| *own))
     }
-
-    /// Nothing of a connection that closes counts any more.
-    fn remove(&mut self, of: &Arc<Activity>) {
-        let own = self.holders.get_mut(&of.owner);
-        let at = own
-            .as_ref()
-            .and_then(|own| own.iter().position(|one| Arc::ptr_eq(&one.of, of)));
-        let held = own.zip(at).map(|(own, at)| own.swap_remove(at).buffers);
-        self.holders.retain(|_, own| !own.is_empty());
-        for buffer in held.unwrap_or_default() {
-            self.forget(buffer);
-        }
-    }
 }
 
 impl Connections {
@@ -143,8 +113,8 @@ impl Connections {
         let mut evicted = Vec::new();
         self.change_held(|held| {
             change(held);
-            while let Some(victim) = held.victim(of.owner, &bounds) {
-                held.remove(&victim);
+            while let Some(victim) = held.victim(of.owner(), &bounds) {
+                held.release(&victim, None);
                 evicted.push(victim);
             }
         });
@@ -177,7 +147,7 @@ impl Held {
     pub(crate) fn set(&self, bytes: u64) {
         let (of, buffer) = (&self.of, self.buffer);
         of.table.hold(of, |held| {
-            held.release(of, buffer);
+            held.release(of, Some(buffer));
             held.hold(of, buffer, bytes);
         });
     }
@@ -186,6 +156,6 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let (of, buffer) = (&self.of, self.buffer);
-        of.table.change_held(|held| held.release(of, buffer));
+        of.table.change_held(|held| held.release(of, Some(buffer)));
     }
 }

@@ -28,9 +28,7 @@ impl Gateway {
         fetch: &Arc<Fetch>,
         body: Option<RequestBody>,
     ) -> Response<Body> {
-        let RequestRef {
-            session, context, ..
-        } = request;
+        let context = request.context;
         let (client, joins) = (context.client(), fetch.joins());
         let admitted = self.clients.admit_miss(client, joins, self.clock.now());
         let is_counted = admitted.is_ok() && !joins;
@@ -73,7 +71,6 @@ impl Gateway {
                 })
             }
         };
-        session.activity.record(self.clock.now());
         let (response, kind, took) = match answered {
             Ok((answer, outcome)) => {
                 let took = match (&answer, outcome) {

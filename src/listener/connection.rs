@@ -1,9 +1,9 @@
 //! Drives hyper on one connection, with one timer that ends it for lack of progress.
 
-use std::cell::RefCell;
-use std::convert::Infallible;
+use std::cell::{Cell, RefCell};
 use std::error::Error as _;
 use std::future::poll_fn;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,16 +12,15 @@ use std::time::Duration;
 
 use arc_swap::Cache;
 use bytes::Bytes;
-use http::{Request, Response};
-use hyper::body::Incoming;
+use http::Request;
 use hyper::server::conn::http1;
-use hyper::service::Service;
+use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::establish::Accepted;
-use super::http2::{self, Http2Service};
-use super::io::ClientIo;
+use super::http2;
+use super::io::{ClientIo, FLOOD};
 use super::socket::Stream;
 use super::{Acceptor, Current, Drain, Settings};
 use crate::clock::Moment;
@@ -29,7 +28,7 @@ use crate::connections::Activity;
 use crate::gateway::{Gateway, ResponseFuture, Session};
 use crate::log_writer::LogInterval;
 use crate::meter::Totals;
-use crate::wire::Body;
+use crate::wire::body::BodyError;
 
 /// How long an idle connection stays open once the gateway drains: a request that
 /// is on its way is still answered, with `connection: close`.
@@ -45,30 +44,33 @@ impl Acceptor {
     /// Serves a connection in HTTP to its end.
     pub(super) async fn serve_http(&self, stream: Stream, is_http2: bool, accepted: Accepted) {
         let activity = accepted.open.activity().clone();
-        let requests = self.requests(&accepted);
+        let session = Session::new(accepted.peer, accepted.number, activity.clone());
+        let requests = Requests {
+            current: RefCell::new(Cache::new(self.current.clone())),
+            session: Arc::new(session),
+        };
         let io = TokioIo::new(ClientIo::new(stream, activity.clone()));
         if !is_http2 {
-            let mut http = pin!(
-                http1::Builder::new()
-                    .max_header_size(MAX_HEAD_BYTES)
-                    .max_buf_size(2 * MAX_HEAD_BYTES)
-                    .half_close(true)
-                    .serve_connection(io, Http1Service(requests))
-            );
+            let service = service_fn(move |request| requests.answer(request));
+            let http = http1::Builder::new()
+                .max_header_size(MAX_HEAD_BYTES)
+                .max_buf_size(2 * MAX_HEAD_BYTES)
+                .half_close(true)
+                .serve_connection(io, service);
             let end = http1::Connection::graceful_shutdown;
             // An error is the client's doing (a reset, a truncated head), and has been
             // answered where that was possible.
-            let _ = self.drive(&accepted, http.as_mut(), end).await;
+            let _ = self.drive(&accepted, pin!(http), end).await;
             return;
         }
         activity.set_http2();
-        let http = http2::builder();
-        let mut http = pin!(http.serve_connection(io, Http2Service::new(requests)));
+        let is_first = Cell::new(true);
+        let service =
+            service_fn(move |request| http2::answer(&requests, request, is_first.replace(false)));
+        let http = http2::builder().serve_connection(io, service);
         let end = hyper::server::conn::http2::Connection::graceful_shutdown;
-        let ended = self.drive(&accepted, http.as_mut(), end).await;
-        let is_flood =
-            activity.is_flood.load(Relaxed) || ended.is_err_and(|error| is_flood_of_h2(&error));
-        if !is_flood {
+        let ended = self.drive(&accepted, pin!(http), end).await;
+        if !ended.is_err_and(|error| is_flood(&error)) {
             return;
         }
         self.totals.http2_floods.fetch_add(1, Relaxed);
@@ -78,14 +80,6 @@ impl Acceptor {
                 client = %accepted.peer,
                 "a client's connection was closed, because it sent far more HTTP/2 frames than requests, or too many requests with errors; others are logged a minute later at the earliest"
             );
-        }
-    }
-
-    fn requests(&self, accepted: &Accepted) -> Requests {
-        let activity = accepted.open.activity().clone();
-        Requests {
-            current: RefCell::new(Cache::new(self.current.clone())),
-            session: Arc::new(Session::new(accepted.peer, accepted.number, activity)),
         }
     }
 
@@ -106,8 +100,7 @@ impl Acceptor {
             drain: drain.clone(),
             draining: pin!(drain.wait_for(|drain| *drain)),
             timer: pin!(sleep(shortest(times))),
-            drain_polled: false,
-            timer_polled: false,
+            is_waiting: false,
             is_draining: false,
             is_idle: false,
             is_ending: false,
@@ -124,12 +117,13 @@ fn shortest(times: &Settings) -> Duration {
     either.min(times.write_timeout)
 }
 
-/// Whether h2 has found too many frames of a kind.
-fn is_flood_of_h2(error: &hyper::Error) -> bool {
-    let h2 = error
-        .source()
-        .and_then(|error| error.downcast_ref::<h2::Error>());
+/// Whether a connection has ended because of a flood, which h2 also finds.
+fn is_flood(error: &hyper::Error) -> bool {
+    let error = error.source();
+    let h2 = error.and_then(|error| error.downcast_ref::<h2::Error>());
+    let io = error.and_then(|error| error.downcast_ref::<io::Error>());
     h2.and_then(h2::Error::reason) == Some(h2::Reason::ENHANCE_YOUR_CALM)
+        || io.is_some_and(|error| error.kind() == FLOOD)
 }
 
 /// What ends a connection besides hyper: its timer, and the drain.
@@ -141,11 +135,9 @@ struct Driver<'a, D> {
     /// Ready once the gateway drains.
     draining: Pin<&'a mut D>,
     timer: Pin<&'a mut Sleep>,
-    /// Whether `draining` has been polled. It then wakes the task, so that until
-    /// then `drain` need only be checked.
-    drain_polled: bool,
-    /// The same for `timer`, since it was last set.
-    timer_polled: bool,
+    /// Whether `draining` and `timer` have been polled since the timer was last set. They then
+    /// wake the task, so that until then it is enough to look at `drain` and the timer's time.
+    is_waiting: bool,
     is_draining: bool,
     /// Whether HTTP/2 has been idle for too long, and sends GOAWAY.
     is_idle: bool,
@@ -166,23 +158,22 @@ impl<D: Future> Driver<'_, D> {
     ) -> Poll<Result<(), hyper::Error>> {
         loop {
             self.poll_drain(cx);
-            if let Poll::Ready(ended) = http.as_mut().poll(cx) {
-                return Poll::Ready(ended);
-            }
             let is_served = self.activity.is_http2() || self.activity.is_busy();
             if (self.is_idle || self.is_draining && is_served) && !self.is_ending {
                 self.is_ending = true;
                 end(http.as_mut());
-                continue;
+            }
+            if let Poll::Ready(ended) = http.as_mut().poll(cx) {
+                return Poll::Ready(ended);
             }
             if !self.is_lingering && self.activity.is_closing.load(Relaxed) {
                 self.is_lingering = true;
                 self.set_timer(LINGER);
             }
-            if self.timer_polled && !self.timer.is_elapsed() {
+            if self.is_waiting && !self.timer.is_elapsed() {
                 return Poll::Pending;
             }
-            self.timer_polled = true;
+            self.is_waiting = true;
             ready!(self.timer.as_mut().poll(cx));
             match self.after_timer(self.activity.now()) {
                 Some(pause) => self.set_timer(pause),
@@ -194,10 +185,9 @@ impl<D: Future> Driver<'_, D> {
     fn poll_drain(&mut self, cx: &mut Context<'_>) {
         // A listener that a reload has closed drops the sender.
         let has_changed = || self.drain.has_changed().unwrap_or(true);
-        if self.is_draining || self.drain_polled && !has_changed() {
+        if self.is_draining || self.is_waiting && !has_changed() {
             return;
         }
-        self.drain_polled = true;
         if self.draining.as_mut().poll(cx).is_ready() {
             self.is_draining = true;
             self.activity.is_draining.store(true, Relaxed);
@@ -207,7 +197,7 @@ impl<D: Future> Driver<'_, D> {
 
     fn set_timer(&mut self, pause: Duration) {
         self.timer.as_mut().reset(Instant::now() + pause);
-        self.timer_polled = false;
+        self.is_waiting = false;
     }
 
     /// When to look again; `None` where the connection must be closed.
@@ -260,7 +250,7 @@ impl<D: Future> Driver<'_, D> {
 pub(super) struct Requests {
     /// The current gateway. hyper calls from one task, one request after another.
     current: RefCell<Cache<Current, Arc<Gateway>>>,
-    session: Arc<Session>,
+    pub(super) session: Arc<Session>,
 }
 
 impl Requests {
@@ -268,30 +258,10 @@ impl Requests {
     pub(super) fn answer<B>(&self, request: Request<B>) -> ResponseFuture
     where
         B: hyper::body::Body<Data = Bytes> + Send + Sync + 'static,
-        B::Error: Into<crate::wire::body::BodyError>,
+        B::Error: Into<BodyError>,
     {
-        let has_body = !request.body().is_end_stream();
-        self.session.activity.begin(has_body);
-        self.current
-            .borrow_mut()
-            .load()
-            .answer(&self.session, request)
-    }
-
-    pub(super) fn activity(&self) -> &Arc<Activity> {
-        &self.session.activity
-    }
-}
-
-/// hyper's service for one connection in HTTP/1.1.
-struct Http1Service(Requests);
-
-impl Service<Request<Incoming>> for Http1Service {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = ResponseFuture;
-
-    fn call(&self, request: Request<Incoming>) -> ResponseFuture {
-        self.0.answer(request)
+        self.session.activity.begin();
+        let mut gateway = self.current.borrow_mut();
+        gateway.load().answer(&self.session, request)
     }
 }

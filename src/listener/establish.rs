@@ -88,14 +88,11 @@ impl Acceptor {
                 return;
             };
             if let Some(client) = client {
-                let before = accepted.open.activity().clone();
-                // Its own row must not be the one that makes room.
-                accepted.open.leave();
-                let Some(open) = self.open(client, accepted.number, &accepted.settings) else {
+                let gateway = self.current.load_full();
+                if !accepted.open.enter(client, &gateway.clients.trust) {
                     return;
-                };
-                open.activity().set_task(|| before.task());
-                (accepted.peer, accepted.open) = (client, open);
+                }
+                accepted.peer = client;
             }
         }
         let Some(tls) = accepted.protocol.tls.clone() else {
@@ -144,9 +141,8 @@ impl Acceptor {
             true => failed(error),
             false => &counts.closed,
         })?;
-        let settings = &accepted.settings;
-        if let Some(handshakes) = &settings.handshakes
-            && !settings.trust.contains(accepted.peer)
+        if let Some(handshakes) = &accepted.settings.handshakes
+            && !self.current.load().clients.trust.contains(accepted.peer)
         {
             let client = Client::from(accepted.peer);
             let admitted = handshakes.admit(client, self.clock.now());

@@ -12,18 +12,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::socket::{Stream, reset_on_close};
 use crate::connections::Activity;
 
-/// The most bytes that are read and discarded on close.
-const MAX_DISCARDED: usize = 256 * 1024;
+/// The kind of error by which a flood ends its connection.
+pub(super) const FLOOD: io::ErrorKind = io::ErrorKind::QuotaExceeded;
 
 pub(super) struct ClientIo {
     io: Stream,
     activity: Arc<Activity>,
-    /// Whether the client has not taken something at once, until all is written.
-    is_slow: bool,
     received: u64,
     sent: u64,
-    /// Bytes discarded while lingering on close.
-    discarded: Option<usize>,
 }
 
 impl ClientIo {
@@ -31,33 +27,25 @@ impl ClientIo {
         Self {
             io,
             activity,
-            is_slow: false,
             received: 0,
             sent: 0,
-            discarded: None,
         }
     }
 
     #[inline]
     fn after_write(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        let activity = &self.activity;
         match &written {
             Poll::Ready(Ok(count)) => {
                 self.sent += *count as u64;
-                if self.is_slow && !self.activity.is_http2() {
-                    self.activity.take(*count as u64);
+                if activity.is_blocked.load(Relaxed) && !activity.is_http2() {
+                    activity.take(*count as u64);
                 }
             }
             Poll::Ready(Err(_)) => {}
-            Poll::Pending => self.set_slow(true),
+            Poll::Pending => activity.is_blocked.store(true, Relaxed),
         }
         written
-    }
-
-    fn set_slow(&mut self, is_slow: bool) {
-        if self.is_slow != is_slow {
-            self.is_slow = is_slow;
-            self.activity.is_blocked.store(is_slow, Relaxed);
-        }
     }
 }
 
@@ -81,8 +69,8 @@ impl AsyncRead for ClientIo {
             stream.received += count as u64;
         }
         let activity = &stream.activity;
-        match activity.is_http2() && activity.check_flood(stream.received, stream.sent) {
-            true => Poll::Ready(Err(io::Error::other("the client sends a flood"))),
+        match activity.is_http2() && activity.is_flood(stream.received, stream.sent) {
+            true => Poll::Ready(Err(FLOOD.into())),
             false => Poll::Ready(Ok(())),
         }
     }
@@ -119,28 +107,25 @@ impl AsyncWrite for ClientIo {
         let stream = self.get_mut();
         let flushed = Pin::new(&mut stream.io).poll_flush(cx);
         // hyper flushes once it has written all that it has.
-        stream.set_slow(flushed.is_pending());
+        let is_blocked = flushed.is_pending();
+        stream.activity.is_blocked.store(is_blocked, Relaxed);
         flushed
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let stream = self.get_mut();
-        if stream.discarded.is_none() {
-            ready!(Pin::new(&mut stream.io).poll_shutdown(cx))?;
-            let may_send = stream.activity.may_have_unread_input();
-            stream.discarded = Some(if may_send { 0 } else { MAX_DISCARDED });
-            stream.activity.is_closing.store(true, Relaxed);
+        let Self { io, activity, .. } = self.get_mut();
+        if !activity.is_closing.load(Relaxed) {
+            ready!(Pin::new(&mut *io).poll_shutdown(cx))?;
+            activity.is_closing.store(true, Relaxed);
         }
         // Where unread bytes are left, close() sends a reset, and a client that is still
         // writing would lose the answer. The connection's timer bounds the time that this
-        // takes.
+        // takes. In HTTP/2, a client that sends on has been told to stop.
         let mut bytes = [0; 4096];
-        while let Some(discarded) = stream.discarded.filter(|count| *count < MAX_DISCARDED) {
+        while !activity.is_http2() {
             let mut read = ReadBuf::new(&mut bytes);
-            match ready!(Pin::new(&mut stream.io).poll_read(cx, &mut read)) {
-                Ok(()) if !read.filled().is_empty() => {
-                    stream.discarded = Some(discarded + read.filled().len());
-                }
+            match ready!(Pin::new(&mut *io).poll_read(cx, &mut read)) {
+                Ok(()) if !read.filled().is_empty() => {}
                 // The end of input, or a reset.
                 Ok(()) | Err(_) => break,
             }

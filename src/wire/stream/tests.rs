@@ -64,7 +64,7 @@ fn opened() -> OpenConnection {
     let table = Arc::<Connections>::default();
     let client = [10, 0, 0, 1].into();
     let opened = table.open(client, &TrustedProxies::default(), 1, &Clock::manual());
-    opened.unwrap_or_else(|_| panic!("there are no bounds"))
+    opened.unwrap_or_else(|| panic!("there are no bounds"))
 }
 
 #[test]

@@ -216,7 +216,7 @@ impl Play {
             held,
             over: false,
         });
-        let activity = Arc::new(Activity::new(self.clock.now()));
+        let activity = Arc::new(Activity::new(&self.clock));
         let address = [127, 0, 0, 1].into();
         let session = Arc::new(Session::new(address, client as u64, activity));
         let answering = self.gateway.answer(

@@ -33,7 +33,7 @@ impl Play {
         self.judge.sent(Sent::new(text, target, had, nth, self.now));
         let request = request.header(HOST, "a.example");
         let request = request.body(Empty::<Bytes>::new()).unwrap();
-        let activity = Arc::new(Activity::new(self.clock.now()));
+        let activity = Arc::new(Activity::new(&self.clock));
         let address = [127, 0, 0, 1].into();
         let session = Arc::new(Session::new(address, client as u64, activity));
         let answering = self.gateway.answer(&session, request);
