@@ -12,16 +12,15 @@ mod certificate;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use certificate::{Certificate, choose};
-use rustls::crypto::CryptoProvider;
+use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
 use rustls::server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ServerConfig, SupportedCipherSuite};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -75,26 +74,10 @@ pub struct CertificateFiles {
 
 /// What the TLS of all listeners shares. It outlives reloads: a client can resume
 /// its session after one.
+#[derive(Default)]
 pub struct Tls {
-    provider: Arc<CryptoProvider>,
     /// Made with the first server: seeding aws-lc's generator takes tens of milliseconds.
     tickets: OnceLock<Arc<dyn ProducesTickets>>,
-}
-
-impl Default for Tls {
-    fn default() -> Self {
-        let mut provider = default_provider();
-        // AES with 128 bits is as safe, and takes less time.
-        let is_aes256 = |suite: &SupportedCipherSuite| {
-            let name = suite.suite().as_str();
-            name.is_some_and(|name| name.contains("AES_256"))
-        };
-        provider.cipher_suites.sort_by_key(is_aes256);
-        Self {
-            provider: Arc::new(provider),
-            tickets: OnceLock::new(),
-        }
-    }
 }
 
 impl Tls {
@@ -112,19 +95,18 @@ impl Tls {
         let in_use = in_use.iter().flat_map(|server| server.certificates.all());
         let pairs = load(settings, &in_use.collect::<Vec<_>>(), now)?;
         let certificates = Arc::new(Certificates(ArcSwap::from_pointee(pairs)));
-        let refused = |error: rustls::Error| vec![format!("TLS: {error}")];
         let versions = match settings.min_version {
             TlsVersion::Tls12 => &[&TLS13, &TLS12][..],
             TlsVersion::Tls13 => &[&TLS13],
         };
-        let mut config = ServerConfig::builder_with_provider(self.provider.clone())
+        let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_protocol_versions(versions)
-            .map_err(refused)?
+            .map_err(|error| vec![format!("TLS: {error}")])?
             .with_no_client_auth()
             .with_cert_resolver(certificates.clone());
-        // All suites are strong; programs that check servers want an order of the server.
-        config.ignore_client_order = true;
-        config.ticketer = self.tickets().map_err(refused)?;
+        // Their keys are replaced every six hours.
+        let tickets = || Ticketer::new().expect("aws-lc has random bytes");
+        config.ticketer = self.tickets.get_or_init(tickets).clone();
         // Clients resume by tickets, which take no memory here.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         // The versions of HTTP that `listener` serves over TLS.
@@ -133,15 +115,6 @@ impl Tls {
             config: Arc::new(config),
             certificates,
         }))
-    }
-
-    fn tickets(&self) -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
-        if let Some(tickets) = self.tickets.get() {
-            return Ok(tickets.clone());
-        }
-        // Their keys are replaced every six hours.
-        let made = Ticketer::new()?;
-        Ok(self.tickets.get_or_init(|| made).clone())
     }
 }
 
@@ -194,10 +167,11 @@ pub struct TlsServer {
 }
 
 /// The certificates of a listener, which are replaced while they are in use.
+#[derive(Debug)]
 struct Certificates(ArcSwap<Vec<Pair>>);
 
 /// A pair of files, and the certificate from it that is in use.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Pair {
     files: CertificateFiles,
     certificate: Arc<Certificate>,
@@ -215,13 +189,6 @@ impl Certificates {
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         choose(&self.all(), hello.server_name(), hello.signature_schemes())
-    }
-}
-
-impl std::fmt::Debug for Certificates {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names = self.all().into_iter().map(|one| one.names.clone());
-        f.debug_list().entries(names).finish()
     }
 }
 
@@ -297,12 +264,11 @@ impl Pair {
 
 /// Whole days until a time; negative after it.
 fn days_left(not_after: SystemTime, now: SystemTime) -> i64 {
-    const DAY: u64 = 24 * 60 * 60;
-    let days = |time: Duration| i64::try_from(time.as_secs() / DAY).unwrap_or(i64::MAX);
-    match not_after.duration_since(now) {
-        Ok(left) => days(left),
-        Err(past) => -1 - days(past.duration()),
-    }
+    let seconds = |time: SystemTime| {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH);
+        since.unwrap_or_default().as_secs().cast_signed()
+    };
+    (seconds(not_after) - seconds(now)).div_euclid(24 * 60 * 60)
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
-use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, SignatureAlgorithm, SignatureScheme};
@@ -22,6 +22,7 @@ use crate::secrets;
 const MAX_BYTES: u64 = 1 << 20;
 
 /// A certificate that has been checked.
+#[derive(Debug)]
 pub(super) struct Certificate {
     /// For handshakes.
     pub(super) key: Arc<CertifiedKey>,
@@ -58,16 +59,10 @@ impl Certificate {
             Err(other) => return Err(format!("{file} cannot be used: {other}")),
         }
         let is_in_use = in_use.iter().any(|one| one.key.cert == certified.cert);
-        if now > not_after && !is_in_use {
+        if !(not_before..=not_after).contains(&now) && !is_in_use {
+            let [from, until] = [not_before, not_after].map(date);
             return Err(format!(
-                "the certificate in {file} has expired: it was valid until {}",
-                date(not_after)
-            ));
-        }
-        if now < not_before && !is_in_use {
-            return Err(format!(
-                "the certificate in {file} is not valid before {}",
-                date(not_before)
+                "the certificate in {file} is not valid now, but from {from} until {until}"
             ));
         }
         Ok(Self {
@@ -87,49 +82,26 @@ fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let file = path.display();
     let text = regular_file::read(path, MAX_BYTES)
         .map_err(|error| format!("cannot read {file}: {error}"))?;
-    // Some editors put a byte order mark before the first line.
-    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
-    match chain {
-        Ok(chain) if chain.is_empty() => Err(format!(
-            "{file} holds no certificate; allowed is PEM (-----BEGIN CERTIFICATE-----)"
-        )),
-        Ok(chain) => Ok(chain),
-        Err(error) => Err(not_pem(path, &error)),
-    }
-}
-
-fn private_key(path: &Path) -> Result<Arc<dyn rustls::sign::SigningKey>, String> {
-    let file = path.display();
-    let text = secrets::file("the key", path)?;
-    if text.contains("ENCRYPTED") {
-        return Err(format!(
-            "{file} has an encrypted key; allowed is one without a passphrase (openssl pkey -in ... -out ...)"
-        ));
-    }
-    let key = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| {
-        match matches!(error, PemError::NoItemsFound) {
-            true => format!(
-                "{file} holds no private key; allowed is PEM with PKCS#8 (BEGIN PRIVATE KEY), PKCS#1 (BEGIN RSA PRIVATE KEY) or SEC1 (BEGIN EC PRIVATE KEY)"
-            ),
-            false => not_pem(path, &error),
-        }
-    })?;
-    any_supported_type(&key).map_err(|_unsupported| {
+    // The parser's own error may have bytes of a key, which may be in this file too.
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let chain = chain.ok().filter(|chain| !chain.is_empty());
+    chain.ok_or_else(|| {
         format!(
-            "{file} has a key that cannot be used; allowed are RSA with 2048 to 8192 bits, ECDSA with P-256, P-384 or P-521, and Ed25519"
+            "{file} has no certificate, or malformed PEM; allowed are blocks that begin with a line -----BEGIN CERTIFICATE-----"
         )
     })
 }
 
-/// The text of the error itself may have bytes of a key, which may also be in the file of
-/// the certificates.
-fn not_pem(path: &Path, error: &PemError) -> String {
-    let why = match matches!(error, PemError::Base64Decode(_)) {
-        true => "the base64 in it is malformed",
-        false => "a line -----BEGIN ...----- or -----END ...----- is malformed or missing",
-    };
-    format!("{} is not valid PEM: {why}", path.display())
+fn private_key(path: &Path) -> Result<Arc<dyn rustls::sign::SigningKey>, String> {
+    let text = secrets::file("the key", path)?;
+    let key = PrivateKeyDer::from_pem_slice(text.as_bytes()).ok();
+    let key = key.and_then(|key| any_supported_type(&key).ok());
+    key.ok_or_else(|| {
+        format!(
+            "{} holds no private key that can be used; allowed is PEM without a passphrase, with PKCS#8 (BEGIN PRIVATE KEY), PKCS#1 (BEGIN RSA PRIVATE KEY) or SEC1 (BEGIN EC PRIVATE KEY): RSA with 2048 to 8192 bits, ECDSA with P-256, P-384 or P-521, or Ed25519",
+            path.display()
+        )
+    })
 }
 
 /// The DNS names of a certificate, and when it begins and ends to be valid.
@@ -144,12 +116,7 @@ fn names_and_validity(certificate: &CertificateDer<'_>) -> Option<(Vec<String>, 
         Some(name.to_lowercase())
     };
     let validity = parsed.validity();
-    // Before 1970 counts as 1970: it is past in any case.
-    let time = |seconds| {
-        let seconds = u64::try_from(seconds).unwrap_or(0);
-        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
-    };
-    let times = [validity.not_before, validity.not_after].map(|one| time(one.timestamp()));
+    let times = [validity.not_before, validity.not_after].map(|time| time.to_datetime().into());
     Some((names.iter().filter_map(dns_name).collect(), times))
 }
 
