@@ -1,8 +1,9 @@
 //! Origins as browsers send them (RFC 6454 §6.2), and which of them are allowed. They are
 //! compared byte by byte, so what no browser sends is refused when it is read.
 
-use http::{HeaderValue, Uri};
+use http::HeaderValue;
 use serde::{Deserialize, Serialize};
+use url::Url;
 
 /// What may stand in a list of origins.
 pub(crate) const ALLOWED: &str = "an origin as browsers send it (in lower case, without a path and without the default port), such as \"https://app.example\"; \"https://*.app.example\" for all names below app.example; or \"*\" for any origin";
@@ -10,7 +11,7 @@ pub(crate) const ALLOWED: &str = "an origin as browsers send it (in lower case, 
 /// An allowed origin: one, all those whose host is below a domain (`https://*.a.example`, where
 /// one or more labels take the asterisk's place), or any (`*`).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "String")]
 pub struct AllowedOrigin(String);
 
 impl AllowedOrigin {
@@ -38,12 +39,6 @@ impl TryFrom<String> for AllowedOrigin {
     }
 }
 
-impl From<AllowedOrigin> for String {
-    fn from(origin: AllowedOrigin) -> Self {
-        origin.0
-    }
-}
-
 impl std::fmt::Display for AllowedOrigin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
@@ -63,20 +58,12 @@ pub(crate) fn is_among(allowed: &[AllowedOrigin], origin: &HeaderValue) -> bool 
 
 /// Whether a text is an origin in the form in which browsers send it.
 fn is_sent_by_browsers(text: &str) -> bool {
-    let Ok(uri) = text.parse::<Uri>() else {
-        return false;
-    };
-    let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
-        return false;
-    };
-    let port = authority.port_u16().map(|port| format!(":{port}"));
-    let is_default = matches!(
-        (scheme, port.as_deref()),
-        ("https", Some(":443")) | ("http", Some(":80"))
-    );
-    let (host, port) = (authority.host(), port.unwrap_or_default());
-    let sent = format!("{scheme}://{host}{port}").to_ascii_lowercase();
-    !host.is_empty() && !is_default && sent == text
+    text.parse::<Url>().is_ok_and(|url| {
+        let port = url.port().map(|port| format!(":{port}"));
+        let (scheme, port) = (url.scheme(), port.unwrap_or_default());
+        url.host()
+            .is_some_and(|host| text == format!("{scheme}://{host}{port}"))
+    })
 }
 
 #[cfg(test)]
