@@ -3,7 +3,6 @@
 
 mod addresses;
 mod draining;
-mod half_closed;
 mod malformed;
 mod proxy_protocol;
 
@@ -95,5 +94,14 @@ async fn a_client_that_does_not_read_is_cut_off() {
     );
 }
 
-/// Half of an answer, of which the other half waits for a gate.
-const HALF: &str = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\ncache-control: no-store\r\n\r\nhalf";
+#[tokio::test]
+async fn a_half_closed_client_still_gets_its_answer() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream);
+    for _miss_then_hit in 0..2 {
+        let mut client = gateway.start_get(TOKEN).await;
+        client.finish().await;
+        assert_eq!(client.answer("GET").await.status, 200);
+        assert_eq!(client.rest().await, b"");
+    }
+}

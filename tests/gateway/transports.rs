@@ -12,7 +12,7 @@ use ordgate::clock::Clock;
 use ordgate::sandbox::{Api, Sandbox, Settings};
 
 use crate::chain::RARELY;
-use crate::http2::requests::comparable;
+use crate::http2::comparable;
 use crate::support::gateway::shipped_routes;
 use crate::support::respect::all_below;
 use crate::support::transport::tls_listener;
