@@ -139,10 +139,11 @@ impl Reading {
             counts[SENT] += counters.all_sent();
             counts[OVER_BUDGET] += counters.results.get("over_budget");
             let keys = upstream.key_snapshots().into_iter();
-            let keys = keys.filter_map(|key| Some((key.remaining? as f64, key.per_minute?.into())));
-            budgets.extend(keys.reduce(|(left, all), (of_left, of_all): (f64, f64)| {
-                (left + of_left, all + of_all)
-            }));
+            let keys = keys
+                .filter_map(|key| Some((key["budget_left"].as_f64()?, key["budget"].as_f64()?)));
+            budgets.extend(
+                keys.reduce(|(left, all), (of_left, of_all)| (left + of_left, all + of_all)),
+            );
         }
         Self {
             counts,

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 pub use answers::{Answers, AnswersSnapshot, BlockHash, PurgeRows, Row, RowKey};
 use rustix::process::geteuid;
-pub use spent::{Earlier, KeyDigest, Spent, SpentId, SpentSnapshot};
+pub use spent::{Earlier, KeyDigest, Spent, SpentId};
 
 use crate::clock::Clock;
 

@@ -50,10 +50,11 @@ use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{BodyExt, Empty};
 use key::KeyUse;
 pub use key_search::SearchedBody;
-use keys::{ApiKey, Budgets, KeySnapshot, Keys};
+use keys::{ApiKey, Budgets, Keys};
 use pool::ConnectionPool;
 pub(crate) use queue::{AdmissionQueue, MIN_SHARED_SLOTS};
 pub use queue::{Priority, RequestPriority, Slot};
+use serde_json::Value;
 pub use settings::{DEFAULT, Rate, Settings, SetupError, base_url, is_name};
 use tokio::sync::watch;
 pub use upstreams::{ProviderKeys, Upstreams};
@@ -265,7 +266,7 @@ impl Upstream {
     }
 
     /// The state of each key at its hosts.
-    pub(crate) fn key_snapshots(&self) -> Vec<KeySnapshot> {
+    pub(crate) fn key_snapshots(&self) -> Vec<Value> {
         self.keys.snapshots(&self.hosts())
     }
 

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use journal::{Found, Journal};
-use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -79,16 +79,6 @@ enum Command {
     Put(SpentId, Option<i64>, Option<oneshot::Sender<()>>),
     /// It was not sent.
     Remove(SpentId),
-}
-
-/// What was spent, for `/status`, `/readyz` and metrics.
-#[derive(Clone, Debug, Serialize)]
-pub struct SpentSnapshot {
-    /// For how many seconds it is still not known what was spent before the start; zero if
-    /// it is known.
-    pub unknown_seconds: f64,
-    /// Why nothing is recorded until a restart.
-    pub fault: Option<String>,
 }
 
 impl Spent {
@@ -169,13 +159,14 @@ impl Spent {
         }
     }
 
-    /// For `/status`, `/readyz` and metrics; `None` where nothing is recorded.
-    pub fn snapshot(&self) -> Option<SpentSnapshot> {
+    /// For `/status` and metrics: for how many seconds it is still not known what was spent
+    /// before the start, and why nothing is recorded until a restart.
+    pub fn snapshot(&self) -> Option<Value> {
         let handle = self.0.as_deref()?;
-        Some(SpentSnapshot {
-            unknown_seconds: handle.unknown_for().as_secs_f64(),
-            fault: handle.fault.get().cloned(),
-        })
+        Some(json!({
+            "unknown_seconds": handle.unknown_for().as_secs_f64(),
+            "fault": handle.fault.get(),
+        }))
     }
 }
 

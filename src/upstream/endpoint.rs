@@ -39,11 +39,11 @@ pub(crate) struct Endpoint {
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     breaker: Breaker,
     in_flight: u32,
     /// Requests sent since the start.
-    sent: u64,
+    pub(super) sent: u64,
     /// How many of them failed through the endpoint's fault.
     failed: u64,
     /// All failures.
@@ -91,11 +91,11 @@ impl Endpoint {
     /// # Errors
     /// If the target is malformed.
     pub(super) fn uri(&self, target: &str) -> Result<Uri, Failure> {
-        let malformed = || Failure::new(Reason::Internal);
         let mut parts = self.url.clone().into_parts();
-        let target = format!("{}{target}", self.prefix);
-        parts.path_and_query = Some(target.parse().map_err(|_checked| malformed())?);
-        Uri::from_parts(parts).map_err(|_checked| malformed())
+        parts.path_and_query = format!("{}{target}", self.prefix).parse().ok();
+        let is_target = parts.path_and_query.is_some();
+        let uri = Uri::from_parts(parts).ok().filter(|_| is_target);
+        uri.ok_or(Failure::new(Reason::Internal))
     }
 
     /// The target of a path and query that it has named: without the path of the base
@@ -127,11 +127,6 @@ impl Endpoint {
         state.in_flight = state.in_flight.saturating_sub(1);
     }
 
-    /// A request is sent.
-    pub(super) fn sent(&self) {
-        self.state().sent += 1;
-    }
-
     /// The head of an answer has come, after `took`. Returns whether this has closed the breaker.
     pub(super) fn answered(&self, took: Duration) -> bool {
         let mut state = self.state();
@@ -149,17 +144,9 @@ impl Endpoint {
         closed
     }
 
-    /// No connection could be made, or it has ended before an answer ([`Breaker::failed`]).
-    pub(super) fn unanswered(&self, is_decisive: bool) -> bool {
-        self.count_failure(|breaker, now| breaker.failed(is_decisive, now))
-    }
-
-    /// A request of a tip's status has got nothing for this time ([`Breaker::silent`]).
-    pub(super) fn silent(&self, time: Duration) -> bool {
-        self.count_failure(|breaker, now| breaker.silent(time, now))
-    }
-
-    fn count_failure(&self, count: impl Fn(&mut Breaker, Moment) -> bool) -> bool {
+    /// The breaker counts that a request has got no answer ([`Breaker::failed`],
+    /// [`Breaker::silent`]). Returns the same.
+    pub(super) fn unanswered(&self, count: impl Fn(&mut Breaker, Moment) -> bool) -> bool {
         let mut state = self.state();
         let was_open = state.breaker.is_open;
         let is_doubted = count(&mut state.breaker, self.clock.now());
@@ -221,16 +208,17 @@ impl Endpoint {
         );
     }
 
-    /// Its condition by itself.
-    pub(super) fn condition(&self) -> Condition {
+    /// Its condition by itself, and the last height that it has reported on each status path.
+    pub(super) fn condition(&self) -> (Condition, BTreeMap<Box<str>, u32>) {
         let state = self.state();
-        if state.breaker.is_open {
+        let condition = if state.breaker.is_open {
             Condition::Broken
         } else if state.is_wrong {
             Condition::Wrong
         } else {
             Condition::Sound
-        }
+        };
+        (condition, state.heights.clone())
     }
 
     /// How long it has been sound, if it is in this condition now.
@@ -251,29 +239,6 @@ impl Endpoint {
         state
             .heights
             .extend(height.map(|height| (path.into(), height)));
-    }
-
-    /// Adds its heights to the best ones by status path. One that cannot be used must not make
-    /// the others seem to lag.
-    pub(super) fn join_heights(&self, best: &mut BTreeMap<Box<str>, u32>) {
-        if self.condition() != Condition::Sound {
-            return;
-        }
-        for (path, height) in &self.state().heights {
-            let best = best.entry(path.clone()).or_default();
-            *best = (*best).max(*height);
-        }
-    }
-
-    /// How many blocks it lags behind the best heights; zero for a tip whose height it
-    /// has not reported.
-    pub(super) fn lag(&self, best: &BTreeMap<Box<str>, u32>) -> u32 {
-        let state = self.state();
-        let behind = state.heights.iter().map(|(path, height)| {
-            let best = best.get(path);
-            best.map_or(0, |best| best.saturating_sub(*height))
-        });
-        behind.max().unwrap_or(0)
     }
 
     /// Its state, for `/status` and `/metrics`.
@@ -304,7 +269,7 @@ impl Endpoint {
         self.state().first_byte.clone()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 }

@@ -63,7 +63,7 @@ impl Upstream {
         let is_probe = permit.request.is_probe();
         let sent = self.clock.now();
         self.counters.count_sent(&permit.request);
-        asked.endpoint.sent();
+        asked.endpoint.state().sent += 1;
         permit.mark_sent(true);
         let (to, head) = oneshot::channel();
         let upstream = self.clone();
@@ -80,7 +80,11 @@ impl Upstream {
             Ok(Ok(Err(SendError::Failed(error)))) => Err(failed(&error)),
             // After two minutes its connection was closed.
             Ok(Err(_)) | Err(_) => {
-                if is_probe && asked.endpoint.silent(patience) {
+                if is_probe
+                    && asked
+                        .endpoint
+                        .unanswered(|breaker, now| breaker.silent(patience, now))
+                {
                     self.doubted.send_replace(());
                 }
                 let cause = format!("nothing came in {patience:?}");
@@ -131,7 +135,10 @@ impl Upstream {
     /// A connection could not be made, or has ended before an answer.
     fn unanswered(&self, asked: &Asked, request: &RequestPriority) {
         let is_decisive = request.is_probe() || !self.has_tip();
-        if asked.endpoint.unanswered(is_decisive) {
+        if asked
+            .endpoint
+            .unanswered(|breaker, now| breaker.failed(is_decisive, now))
+        {
             self.doubted.send_replace(());
         }
     }
@@ -194,7 +201,7 @@ mod tests {
                 sleep(Duration::from_millis(1)).await;
                 clock.advance(window);
                 let snapshots = upstream.key_snapshots();
-                assert_eq!(snapshots[0].remaining, Some(left), "{seconds}");
+                assert_eq!(snapshots[0]["budget_left"], left, "{seconds}");
             }
             stream.read_to_end(&mut Vec::new()).await.unwrap();
         }
@@ -209,7 +216,7 @@ mod tests {
         clock.advance(Duration::from_secs(1));
         let exchanged = upstream.exchange(permit, request, true, Duration::MAX);
         assert!(exchanged.await.unwrap().is_none());
-        assert_eq!(upstream.key_snapshots()[0].remaining, Some(1));
+        assert_eq!(upstream.key_snapshots()[0]["budget_left"], 1);
         assert_eq!(unused(), 1, "it is given back");
         // The connection is idle now, and closed with the pool.
         drop(upstream);
@@ -235,7 +242,7 @@ mod tests {
         let carried = upstream.carry(connection, request, permit, (true, clock.now()));
         let error = carried.await.unwrap().err();
         assert!(matches!(error, Some(SendError::NotWritten)), "{error:?}");
-        assert_eq!(upstream.key_snapshots()[0].remaining, Some(1));
+        assert_eq!(upstream.key_snapshots()[0]["budget_left"], 1);
         assert_eq!(unused(), 1, "its permit of the pool is given back");
     }
 }

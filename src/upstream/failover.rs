@@ -4,7 +4,6 @@
 //! better condition, since each change of endpoint may look like a change of the chain. A
 //! preferred one is selected again once it has been sound for [`PROBATION`].
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::Uri;
@@ -62,13 +61,18 @@ impl Upstream {
     /// The condition of each endpoint, and by how many blocks it lags.
     pub(super) fn conditions(&self) -> Vec<(Condition, u32)> {
         let settings = &self.settings;
-        let mut best = BTreeMap::new();
-        for endpoint in &self.endpoints {
-            endpoint.join_heights(&mut best);
-        }
-        let each = self.endpoints.iter().map(|endpoint| {
-            let lag = endpoint.lag(&best);
-            let mut condition = endpoint.condition();
+        let states = self.endpoints.iter().map(|endpoint| endpoint.condition());
+        let states: Vec<_> = states.collect();
+        let best = |path: &str| {
+            // One that cannot be used must not make the others seem to lag.
+            let sound = states.iter().filter(|(own, _)| *own == Condition::Sound);
+            sound.filter_map(|(_, heights)| heights.get(path)).max()
+        };
+        let each = self.endpoints.iter().zip(&states);
+        let each = each.map(|(endpoint, (condition, heights))| {
+            let behind = |(path, own): (_, &u32)| best(path)?.checked_sub(*own);
+            let lag = heights.iter().filter_map(|(path, own)| behind((path, own)));
+            let (lag, mut condition) = (lag.max().unwrap_or(0), *condition);
             if lag > MAX_LAG {
                 condition = condition.max(Condition::Lagging);
             }

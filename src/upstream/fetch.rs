@@ -151,10 +151,15 @@ impl Upstream {
         let (mut at, mut deadline, mut first_failure) = (standby, None, None);
         lock(&self.retries).deposit();
         loop {
-            let permit = match self.wait_for_permit(request, at, queued_until).await {
+            let step = StepTimer::begin(UpstreamStep::Queue, &self.clock);
+            let permit = match self.acquire(request, at, queued_until).await {
                 Ok(permit) => permit,
-                Err(denied) => return Err(first_failure.unwrap_or(denied)),
+                Err(denied) => {
+                    self.counters.results.count(denied.reason.name());
+                    return Err(first_failure.unwrap_or(denied));
+                }
             };
+            drop(step);
             let whole = self.settings.timeout;
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + whole);
             let asked = permit.asked.clone();
@@ -189,17 +194,6 @@ impl Upstream {
             first_failure = Some(failure);
             request.purpose = "retry";
         }
-    }
-
-    async fn wait_for_permit(
-        &self,
-        priority: RequestPriority,
-        at: Option<usize>,
-        until: Instant,
-    ) -> Result<Permit, Failure> {
-        let _step = StepTimer::begin(UpstreamStep::Queue, &self.clock);
-        let permitted = self.acquire(priority, at, until).await;
-        permitted.inspect_err(|failure| self.counters.results.count(failure.reason.name()))
     }
 
     /// Where a request that has failed is sent again, if it is: another endpoint, or `None` for

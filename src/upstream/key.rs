@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use aws_lc_rs::hmac;
 use http::{HeaderValue, StatusCode};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::budget::Budget;
 use super::endpoint::Host;
@@ -87,28 +87,6 @@ struct Rest {
     until: Moment,
     /// With which status the host has refused it; `None` after a 429.
     refused: Option<StatusCode>,
-}
-
-/// The state of a key, for `/status` and `/metrics`.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct KeySnapshot {
-    /// `key-1` and so on, or `none`.
-    pub(crate) name: String,
-    /// The requests left in this minute; `None` if they are not limited.
-    #[serde(rename = "budget_left")]
-    pub(crate) remaining: Option<usize>,
-    /// The part of them that is kept for probes of the tip.
-    kept_for_probes: usize,
-    /// How long the next request for a client has to wait for the budget.
-    paused_seconds: f64,
-    /// The limit per minute.
-    #[serde(rename = "budget")]
-    pub(crate) per_minute: Option<u32>,
-    /// `ready`; `cooling` after a 429; or `quarantined` after a refusal: at the host where it is
-    /// worst, of those of the upstream.
-    pub(crate) state: &'static str,
-    /// How long it is not used there.
-    pub(crate) unusable_seconds: f64,
 }
 
 impl ProviderKey {
@@ -303,25 +281,31 @@ impl KeyState {
         ended.is_some_and(|rest| rest.refused.is_some())
     }
 
-    /// Its state at these hosts, under this name.
-    pub(super) fn snapshot(&mut self, name: &str, hosts: &[Host], now: Moment) -> KeySnapshot {
+    /// Its state at these hosts, under this name, for `/status` and `/metrics`.
+    pub(super) fn snapshot(&mut self, name: &str, hosts: &[Host], now: Moment) -> Value {
         let rests = hosts.iter().filter_map(|host| self.rest(host));
         let worst = rests.max_by_key(|rest| (rest.refused.is_some(), rest.until));
         let unusable = worst.map_or(Duration::ZERO, |rest| rest.until.since(now));
         let paused = self.budget.wait(now, false).unwrap_or_default();
-        KeySnapshot {
-            name: name.to_owned(),
-            remaining: self.budget.remaining(now),
-            kept_for_probes: self.budget.kept_of_minute(),
-            paused_seconds: paused.as_secs_f64(),
-            per_minute: self.budget.limits.per_minute,
-            state: match worst {
+        json!({
+            // `key-1` and so on, or `none`.
+            "name": name,
+            // The limit per minute, and what is left of it; `null` if there is none.
+            "budget": self.budget.limits.per_minute,
+            "budget_left": self.budget.remaining(now),
+            // The part that is kept for probes of the tip.
+            "kept_for_probes": self.budget.kept_of_minute(),
+            // How long the next request for a client has to wait for the budget.
+            "paused_seconds": paused.as_secs_f64(),
+            // At the host where it is worst: cooling after a 429, quarantined after a refusal.
+            "state": match worst {
                 Some(rest) if rest.refused.is_some() => "quarantined",
                 Some(_) if !unusable.is_zero() => "cooling",
                 _ => "ready",
             },
-            unusable_seconds: unusable.as_secs_f64(),
-        }
+            // How long it is not used there.
+            "unusable_seconds": unusable.as_secs_f64(),
+        })
     }
 
     /// Whether something of the key counts still.

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::HeaderValue;
+use serde_json::Value;
 
 use super::endpoint::Host;
 use super::failure::Failure;
-pub(crate) use super::key::KeySnapshot;
 use super::key::ProviderKey;
 pub use crate::api_key::{ApiKey, BadKeys};
 use crate::clock::{Clock, Moment};
@@ -155,7 +155,7 @@ impl Keys {
     }
 
     /// The state of each key at these hosts.
-    pub(crate) fn snapshots(&self, hosts: &[Host]) -> Vec<KeySnapshot> {
+    pub(crate) fn snapshots(&self, hosts: &[Host]) -> Vec<Value> {
         let now = self.clock.now();
         let keys = self.keys.iter();
         let snapshots = keys.map(|pooled| pooled.key.state().snapshot(pooled.name(), hosts, now));
