@@ -70,11 +70,10 @@ impl State {
         patience: Duration,
     ) -> Result<Self, StateError> {
         let path = &settings.path;
-        match DirBuilder::new().mode(0o700).create(path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(access(path, error));
-            }
-            Ok(()) | Err(_) => {}
+        if let Err(error) = DirBuilder::new().mode(0o700).create(path)
+            && error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(access(path, error));
         }
         let user = geteuid().as_raw();
         check(
@@ -102,48 +101,38 @@ const ATTEMPT_EVERY: Duration = Duration::from_millis(50);
 /// process to end.
 fn lock(path: &Path, patience: Duration) -> Result<Arc<File>, StateError> {
     let directory = File::open(path).map_err(|error| access(path, error))?;
-    let mut left = patience;
-    loop {
+    for _ in 0..=patience.as_millis() / ATTEMPT_EVERY.as_millis() {
         match directory.try_lock() {
             Ok(()) => return Ok(Arc::new(directory)),
             Err(TryLockError::Error(error)) => return Err(access(path, error)),
-            Err(TryLockError::WouldBlock) if left.is_zero() => {
-                return Err(in_use(path));
-            }
-            Err(TryLockError::WouldBlock) => {
-                thread::sleep(ATTEMPT_EVERY.min(left));
-                left = left.saturating_sub(ATTEMPT_EVERY);
-            }
+            Err(TryLockError::WouldBlock) => thread::sleep(ATTEMPT_EVERY),
         }
     }
+    Err(in_use(path))
 }
 
 /// Refuses what is of another kind than it should be, or not only this user's.
 fn check(path: &Path, found: &Metadata, is_directory: bool, user: u32) -> Result<(), StateError> {
-    let shown = path.display();
-    let refused = |why: String| Err(StateError(format!("{shown} {why}")));
     let (is_right, kind) = match is_directory {
         true => (found.is_dir(), "directory"),
         false => (found.is_file(), "file"),
     };
-    if !is_right {
-        return refused(format!(
-            "is not a {kind}: remove it, or set another state.path"
-        ));
-    }
-    let owner = found.uid();
-    if owner != user {
-        return refused(format!(
-            "belongs to user {owner}, and ordgate runs as user {user}; allowed are a directory and files of that user: chown -R {user} {shown}, or set another state.path"
-        ));
-    }
+    let (shown, owner) = (path.display(), found.uid());
     let mode = found.permissions().mode() & 0o7777;
-    if mode & 0o077 != 0 {
-        return refused(format!(
+    let why = if !is_right {
+        format!("is not a {kind}: remove it, or set another state.path")
+    } else if owner != user {
+        format!(
+            "belongs to user {owner}, and ordgate runs as user {user}; allowed are a directory and files of that user: chown -R {user} {shown}, or set another state.path"
+        )
+    } else if mode & 0o077 != 0 {
+        format!(
             "has mode {mode:04o}; allowed is a mode that gives no access to group and others: chmod go= {shown}"
-        ));
-    }
-    Ok(())
+        )
+    } else {
+        return Ok(());
+    };
+    Err(StateError(format!("{shown} {why}")))
 }
 
 /// Why the state directory cannot be used, or a purge could not be made durable.

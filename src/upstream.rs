@@ -136,8 +136,8 @@ struct TipPaths {
 
 impl Upstream {
     /// An upstream whose requests count in these budgets, which all upstreams of the process
-    /// share. One that follows `before`, of the same name, keeps the connections if they are
-    /// made in the same way, the state of each endpoint whose URL is kept, and the counts.
+    /// share. One that follows `before`, of the same name, keeps the state of each endpoint whose
+    /// URL is kept, and the counts.
     /// Requests go to `before` until the queue serves this one.
     ///
     /// # Errors
@@ -153,16 +153,6 @@ impl Upstream {
         if !settings.send_api_key {
             keys.clear();
         }
-        // The content of a `ca_file` may have changed.
-        let connects_alike = |before: &&Self| {
-            let has_file = [&settings, &before.settings].map(|of| of.ca_file.is_some());
-            has_file == [false; 2]
-                && settings.connect_timeout() == before.settings.connect_timeout()
-        };
-        let pool = match before.filter(connects_alike) {
-            Some(before) => before.pool.clone(),
-            None => ConnectionPool::new(&settings)?,
-        };
         let urls = &settings.urls;
         let known = before.map_or(&[][..], |before| &before.endpoints);
         let endpoint = |url: &Uri| match known.iter().find(|known| known.url == *url) {
@@ -176,12 +166,9 @@ impl Upstream {
             selected: same.map_or_else(Arc::default, |before| before.selected.clone()),
             doubted: before.map_or_else(Default::default, |before| before.doubted.clone()),
             keys: Keys::new(keys, budgets.clone(), clock.clone()),
-            queue: before.map_or_else(
-                || AdmissionQueue::new(clock.clone()),
-                |before| before.queue.clone(),
-            ),
+            queue: before.map_or_else(Arc::default, |before| before.queue.clone()),
             retries: before.map_or_else(Arc::default, |before| before.retries.clone()),
-            pool,
+            pool: ConnectionPool::new(&settings)?,
             uploads: before.map_or_else(Arc::default, |before| before.uploads.clone()),
             tips: Mutex::default(),
             counters: before.map_or_else(Arc::default, |before| before.counters.clone()),

@@ -121,30 +121,24 @@ impl SharedPurges {
 
     /// Waits until all replicas have applied a purge, for at most `limit`.
     pub async fn acknowledged(&self, number: u64, limit: Duration) -> Acknowledged {
-        let mut news = self.state.subscribe();
-        let mut generation = None;
-        let mut count = 0;
-        let wait = async {
-            while self.engine.is_on() && count < self.replicas as usize {
-                {
-                    let state = news.borrow_and_update();
-                    if generation.is_none() && state.sent >= number {
-                        generation = state.applied;
-                    }
-                    count = match (generation, state.applied) {
-                        (Some(own), Some(now)) if own.life == now.life => {
-                            let has = |applied: &&u64| **applied >= own.number;
-                            state.replicas.iter().filter(has).count()
-                        }
-                        _ => 0,
-                    };
-                }
-                if count < self.replicas as usize && news.changed().await.is_err() {
-                    return;
-                }
+        let (mut generation, mut count) = (None, 0);
+        let is_acknowledged = |state: &State| {
+            if generation.is_none() && state.sent >= number {
+                generation = state.applied;
             }
+            count = match (generation, state.applied) {
+                (Some(own), Some(now)) if own.life == now.life => {
+                    let has = |applied: &&u64| **applied >= own.number;
+                    state.replicas.iter().filter(has).count()
+                }
+                _ => 0,
+            };
+            count >= self.replicas as usize
         };
-        let _in_time = tokio::time::timeout(limit, wait).await;
+        if self.engine.is_on() {
+            let mut news = self.state.subscribe();
+            let _in_time = tokio::time::timeout(limit, news.wait_for(is_acknowledged)).await;
+        }
         // This replica has applied it, whether the engine knows or not.
         let replicas = u32::try_from(count).unwrap_or(u32::MAX).max(1);
         Acknowledged {

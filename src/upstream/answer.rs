@@ -22,41 +22,35 @@ use crate::reason::Reason;
 /// # Errors
 /// Where the answer is a failure, whatever its body.
 pub fn check_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Result<(), Failure> {
-    let reason = match status.as_u16() {
-        200 => None,
-        401 | 403 => Some(Reason::KeyRefused),
-        410 => Some(Reason::Retired),
-        // The limit is on ordgate, not on its client.
-        429 => Some(Reason::Throttled),
-        // These are about ordgate's own request, not the client's.
-        407 | 408 | 421 | 426 => Some(Reason::UnexpectedStatus),
-        400..=499 => None,
-        500..=599 => Some(Reason::ServerError),
-        // The request was not conditional.
-        304 => Some(Reason::UnexpectedStatus),
-        300..=399 => Some(Reason::Redirect),
-        _ => Some(Reason::UnexpectedStatus),
-    };
-    if let Some(reason) = reason {
-        let retry_after = match status.as_u16() {
-            429 => Some(reported::wait_after_429(fields, wall)),
-            503 => reported::retry_after(fields, wall),
-            _ => None,
-        };
-        return Err(Failure {
-            retry_after,
-            ..Failure::status(reason, status)
-        });
-    }
     // ordgate requests `identity`; an encoded body cannot be checked for JSON.
     let mut codings = fields.get_all(CONTENT_ENCODING).iter();
     let mut types = fields.get_all(CONTENT_TYPE).iter();
     let is_json = codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))
         && types.all(|media| media.to_str().is_ok_and(is_json));
-    match is_json {
-        true => Ok(()),
-        false => Err(Failure::status(Reason::NotJson, status)),
-    }
+    let mut retry_after = None;
+    let reason = match status.as_u16() {
+        401 | 403 => Reason::KeyRefused,
+        410 => Reason::Retired,
+        // The limit is on ordgate, not on its client.
+        429 => {
+            retry_after = Some(reported::wait_after_429(fields, wall));
+            Reason::Throttled
+        }
+        // These are about ordgate's own request, which was not conditional.
+        304 | 407 | 408 | 421 | 426 => Reason::UnexpectedStatus,
+        200 | 400..=499 if is_json => return Ok(()),
+        200 | 400..=499 => Reason::NotJson,
+        300..=399 => Reason::Redirect,
+        500..=599 => {
+            retry_after = reported::retry_after(fields, wall).filter(|_| status == 503);
+            Reason::ServerError
+        }
+        _ => Reason::UnexpectedStatus,
+    };
+    Err(Failure {
+        retry_after,
+        ..Failure::status(reason, status)
+    })
 }
 
 /// What a body contains that was read whole.

@@ -131,11 +131,11 @@ impl Drop for Buffer {
 ///
 /// # Errors
 /// If it is truncated, comes to a stop for as long as `silence`, contains an API key, or is larger than `most` bytes.
-pub(super) async fn read<B>(mut body: B, most: u64, silence: Duration) -> Result<Bytes, Failure>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<BodyError>,
-{
+pub(super) async fn read(
+    mut body: impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
+    most: u64,
+    silence: Duration,
+) -> Result<Bytes, Failure> {
     let declared = body.size_hint().lower();
     if declared > most {
         return Err(Failure::new(Reason::AnswerTooLarge));
@@ -160,11 +160,9 @@ where
 }
 
 /// The next data of a body, `None` at its end. Trailers are not kept.
-async fn data<B>(body: &mut B) -> Option<Result<Bytes, BodyError>>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<BodyError>,
-{
+async fn data(
+    body: &mut (impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin),
+) -> Option<Result<Bytes, BodyError>> {
     loop {
         match body.frame().await?.map(Frame::into_data) {
             Ok(Ok(data)) => return Some(Ok(data)),

@@ -106,7 +106,7 @@ impl Upstream {
             "sent": counters.all_sent(),
             "sent_for": counters.sent_for(),
             "results": counters.results,
-            "heaviest_clients": self.queue.busiest_clients(HEAVIEST, label),
+            "heaviest_clients": self.queue.busiest_clients(HEAVIEST, self.clock.now(), label),
             "keys": self.key_snapshots(),
         })
     }

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::failure::{Failure, classify, texts};
 use super::permit::{Asked, Permit};
-use super::pool::{Connection, ConnectionError, SendError};
+use super::pool::{Connection, ConnectionError};
 use super::queue::RequestPriority;
 use super::queue::Slot;
 use super::{RequestBody, Upstream};
@@ -76,8 +76,8 @@ impl Upstream {
         });
         match timeout(patience, head).await {
             Ok(Ok(Ok(answered))) => Ok(Some(answered)),
-            Ok(Ok(Err(SendError::NotWritten))) => Ok(None),
-            Ok(Ok(Err(SendError::Failed(error)))) => Err(failed(&error)),
+            Ok(Ok(Err(error))) if error.is_unwritten => Ok(None),
+            Ok(Ok(Err(error))) => Err(failed(&error)),
             // After two minutes its connection was closed.
             Ok(Err(_)) | Err(_) => {
                 if is_probe
@@ -101,7 +101,7 @@ impl Upstream {
         request: Request<RequestBody>,
         mut permit: Permit,
         (is_typed, sent): (bool, Moment),
-    ) -> Option<Result<Answered, SendError>> {
+    ) -> Option<Result<Answered, ConnectionError>> {
         let (asked, has_body) = (permit.asked.clone(), !request.method().is_safe());
         match timeout(permit.longest(), connection.send(request))
             .await
@@ -120,12 +120,12 @@ impl Upstream {
                 }))
             }
             Err(error) => {
-                match &error {
-                    SendError::NotWritten => permit.mark_sent(false),
+                if error.is_unwritten {
+                    permit.mark_sent(false);
+                } else if !has_body {
                     // A server may close the connection to refuse an upload
                     // (RFC 9112 §9.6).
-                    SendError::Failed(_) if has_body => {}
-                    SendError::Failed(_) => self.unanswered(&asked, &permit.request),
+                    self.unanswered(&asked, &permit.request);
                 }
                 Some(Err(error))
             }
@@ -240,8 +240,7 @@ mod tests {
         sleep(Duration::from_millis(50)).await;
         permit.mark_sent(true);
         let carried = upstream.carry(connection, request, permit, (true, clock.now()));
-        let error = carried.await.unwrap().err();
-        assert!(matches!(error, Some(SendError::NotWritten)), "{error:?}");
+        assert!(carried.await.unwrap().err().unwrap().is_unwritten);
         assert_eq!(upstream.key_snapshots()[0]["budget_left"], 1);
         assert_eq!(unused(), 1, "its permit of the pool is given back");
     }

@@ -233,7 +233,7 @@ impl Upstream {
     }
 
     /// Makes one attempt; `None` if nothing was sent.
-    async fn attempt(
+    pub(super) async fn attempt(
         self: &Arc<Self>,
         outgoing: &UpstreamRequest<'_>,
         permit: Permit,
@@ -272,7 +272,7 @@ impl Upstream {
     }
 
     /// The request as it is sent.
-    pub(super) fn outgoing(
+    fn outgoing(
         &self,
         outgoing: &UpstreamRequest<'_>,
         permit: &Permit,

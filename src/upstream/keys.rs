@@ -128,11 +128,10 @@ impl Keys {
         Err(first.unwrap_or(Failure::new(Reason::OverBudget)))
     }
 
-    /// Why no request can be sent to a host now; `None` where one can.
-    pub(super) fn denied(&self, host: &Host, is_probe: bool) -> Option<Failure> {
-        let now = self.clock.now();
-        let each = self.of_process();
-        let denied = each.map(|key| key.state().denied(host, is_probe, now));
+    /// Why no request for a client can be sent to a host now; `None` where one can.
+    pub(super) fn denied(&self, host: &Host) -> Option<Failure> {
+        let (each, now) = (self.of_process(), self.clock.now());
+        let denied = each.map(|key| key.state().denied(host, false, now));
         // `None` if any key is usable.
         let all_denied = denied.collect::<Option<Vec<_>>>()?;
         all_denied.into_iter().min_by_key(|one| one.retry_after)

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, StatusCode};
+use tokio::time::timeout;
 
 use super::endpoint::{Endpoint, Host};
 use super::failure::Failure;
@@ -291,6 +292,7 @@ impl Drop for Permit {
 
 impl Upstream {
     /// Finds out whether the target or the key was refused; a key that was is set aside then.
+    /// Where that is not known, a status path is requested with the same key.
     pub(super) async fn resolve_refusal(
         self: &Arc<Self>,
         asked: &Asked,
@@ -312,48 +314,24 @@ impl Upstream {
         let now = self.clock.now();
         checks.retain(|(_, checked)| now.since(*checked) < HOLDS);
         let is_known = checks.iter().any(|(at, _)| at == host);
-        if !is_known && self.check_key(asked, request, &path).await {
-            checks.push((host.clone(), self.clock.now()));
-        }
-        match key.refused(host) {
-            Some(_) => refused,
-            None => of_target,
-        }
-    }
-
-    /// Requests a status path with the key of a request that was refused, which is set aside
-    /// if that is refused too. Returns whether a request was sent.
-    async fn check_key(
-        self: &Arc<Self>,
-        asked: &Asked,
-        request: RequestPriority,
-        path: &str,
-    ) -> bool {
-        let request = RequestPriority {
+        let check = RequestPriority {
             priority: Priority::Probe,
             client: None,
             purpose: "key-check",
             ..request
         };
         // Like a probe of the tip it takes no slot.
-        let Ok(permit) = asked.again(request) else {
-            return false;
-        };
-        let span = Attempt::begin(Vec::new);
-        let Ok(sent) = self.outgoing(&UpstreamRequest::typed(path), &permit, &span) else {
-            return false;
-        };
-        let checked = permit.asked.clone();
-        let exchanged = self.exchange(permit, sent, false, KEY_CHECK);
-        let answered = match exchanged.await {
-            Ok(Some(answered)) => answered,
-            Ok(None) => return false,
-            Err(_) => return true,
-        };
-        let status = answered.response.status();
-        if matches!(status.as_u16(), 401 | 403) {
-            checked.mark_refused(status);
+        if !is_known && let Ok(permit) = asked.again(check) {
+            let (status, span) = (UpstreamRequest::typed(&path), Attempt::begin(Vec::new));
+            // What it says of the key is applied there.
+            let checked = Box::pin(self.attempt(&status, permit, &span));
+            if !matches!(timeout(KEY_CHECK, checked).await, Ok(Ok(None))) {
+                checks.push((host.clone(), self.clock.now()));
+            }
         }
-        true
+        match key.refused(host) {
+            Some(_) => refused,
+            None => of_target,
+        }
     }
 }

@@ -69,15 +69,8 @@ pub(crate) struct ConnectionError {
     source: Box<dyn StdError + Send + Sync>,
     /// Whether no connection was made.
     pub(crate) is_connect: bool,
-}
-
-/// Why a request has no answer.
-#[derive(Debug)]
-pub(crate) enum SendError {
-    /// No byte of it was written: the server had closed an idle connection.
-    NotWritten,
-    /// The connection has failed.
-    Failed(ConnectionError),
+    /// Whether no byte of a request was written: the server had closed an idle connection.
+    pub(crate) is_unwritten: bool,
 }
 
 impl ConnectionPool {
@@ -132,6 +125,7 @@ impl ConnectionPool {
             Err(source) => Err(ConnectionError {
                 source,
                 is_connect: true,
+                is_unwritten: true,
             }),
         }
     }
@@ -210,7 +204,7 @@ impl Connection {
     pub(crate) async fn send(
         mut self,
         mut request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, SendError> {
+    ) -> Result<Response<Incoming>, ConnectionError> {
         let target = request.uri().path_and_query().cloned();
         let target = target.unwrap_or_else(|| PathAndQuery::from_static("/"));
         *request.uri_mut() = Uri::from(target);
@@ -226,13 +220,12 @@ impl Connection {
             }
             Err(error) => error,
         };
-        if self.is_reused && error.take_message().is_some() {
-            return Err(SendError::NotWritten);
-        }
-        Err(SendError::Failed(ConnectionError {
+        let is_unwritten = self.is_reused && error.take_message().is_some();
+        Err(ConnectionError {
             source: error.into_error().into(),
             is_connect: false,
-        }))
+            is_unwritten,
+        })
     }
 }
 

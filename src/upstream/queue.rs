@@ -27,7 +27,7 @@ use super::endpoint::Endpoint;
 use super::failure::Failure;
 use super::permit::Permit;
 use super::{Slots, Upstream};
-use crate::clock::{Clock, Moment};
+use crate::clock::Moment;
 use crate::identify::Client;
 use crate::meter::LatencyHistogram;
 use crate::reason::Reason;
@@ -102,11 +102,12 @@ impl RequestPriority {
 }
 
 /// The queue of one upstream. It outlives reloads.
+#[derive(Default)]
 pub(crate) struct AdmissionQueue {
     state: Mutex<State>,
-    clock: Clock,
 }
 
+#[derive(Default)]
 struct State {
     /// The upstream as of the last reload.
     upstream: Weak<Upstream>,
@@ -169,11 +170,24 @@ impl Upstream {
         elsewhere: Option<usize>,
         deadline: Instant,
     ) -> Result<Permit, Failure> {
+        let now = self.clock.now();
         if let Some(at) = elsewhere {
-            return self.queue.admit_elsewhere(request, at);
+            let mut state = self.queue.state();
+            let upstream = state.upstream.upgrade().ok_or_else(no_slot)?;
+            let permit = upstream.permit(request, Some(at))?;
+            state.begin(&request, now);
+            return Ok(permit);
         }
         let (to, permit) = oneshot::channel();
-        self.queue.enter(request, deadline, to)?;
+        let waiter = Waiter {
+            request,
+            came: now,
+            deadline,
+            to,
+        };
+        if !self.queue.state().enter(waiter) {
+            return Err(no_slot());
+        }
         self.queue.pump();
         match timeout_at(deadline, permit).await {
             Ok(Ok(permitted)) => permitted,
@@ -188,60 +202,15 @@ impl Upstream {
             let may_take = self.queue.state().may_take(client, self.slots());
             (!may_take).then(no_slot)
         });
-        closed.or_else(|| self.keys.denied(&endpoint.host, false))
+        closed.or_else(|| self.keys.denied(&endpoint.host))
     }
 }
 
 impl AdmissionQueue {
-    pub(super) fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Self {
-            state: Mutex::new(State {
-                upstream: Weak::new(),
-                clients: HashMap::default(),
-                waiting: Vec::new(),
-                timer: None,
-                waited: Default::default(),
-            }),
-            clock,
-        })
-    }
-
     /// Requests that wait get permits of this upstream from now on.
     pub(super) fn serve(self: &Arc<Self>, upstream: &Arc<Upstream>) {
         self.state().upstream = Arc::downgrade(upstream);
         self.pump();
-    }
-
-    fn enter(
-        &self,
-        request: RequestPriority,
-        deadline: Instant,
-        to: oneshot::Sender<Result<Permit, Failure>>,
-    ) -> Result<(), Failure> {
-        let came = self.clock.now();
-        let mut state = self.state();
-        state.waiting.retain(|one| !one.to.is_closed());
-        // One client leaves a quarter of the queue to others.
-        let own = state.waiting_of(request.client).count();
-        let is_full = state.waiting.len() >= MAX_QUEUE || own >= MAX_QUEUE - MAX_QUEUE / 4;
-        if is_full && !request.is_probe() {
-            return Err(no_slot());
-        }
-        state.waiting.push(Waiter {
-            request,
-            came,
-            deadline,
-            to,
-        });
-        Ok(())
-    }
-
-    fn admit_elsewhere(&self, request: RequestPriority, at: usize) -> Result<Permit, Failure> {
-        let mut state = self.state();
-        let upstream = state.upstream.upgrade().ok_or_else(no_slot)?;
-        let permit = upstream.permit(request, Some(at))?;
-        state.begin(&request, self.clock.now());
-        Ok(permit)
     }
 
     /// Hands out permits, until one is denied.
@@ -256,7 +225,7 @@ impl AdmissionQueue {
         else {
             return;
         };
-        let now = self.clock.now();
+        let now = upstream.clock.now();
         while let Some(at) = state.first(upstream.slots(), now) {
             match upstream.permit(state.waiting[at].request, None) {
                 Ok(permit) => {
@@ -306,9 +275,10 @@ impl AdmissionQueue {
     pub(crate) fn busiest_clients(
         &self,
         count: usize,
+        now: Moment,
         label: impl Fn(Client) -> String,
     ) -> Vec<Value> {
-        let (state, now) = (self.state(), self.clock.now());
+        let state = self.state();
         let clients = state.clients.iter();
         let mut clients: Vec<_> = clients
             .map(|(client, own)| (own.used(now), client, own))
@@ -347,6 +317,17 @@ async fn pump_at(queue: Weak<AdmissionQueue>, at: Instant) {
 }
 
 impl State {
+    /// Lets a request wait; `false` if the queue is full. One client leaves a quarter of it to
+    /// others.
+    fn enter(&mut self, waiter: Waiter) -> bool {
+        self.waiting.retain(|one| !one.to.is_closed());
+        let own = self.waiting_of(waiter.request.client).count();
+        let is_full = self.waiting.len() >= MAX_QUEUE || own >= MAX_QUEUE - MAX_QUEUE / 4;
+        let enters = !is_full || waiter.request.is_probe();
+        self.waiting.extend(enters.then_some(waiter));
+        enters
+    }
+
     /// Whether a client may have one more of the slots in flight.
     fn may_take(&self, client: Option<Client>, slots: Slots) -> bool {
         let own = self.clients.get(&client).map_or(0, |own| own.in_flight);

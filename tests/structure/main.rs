@@ -148,7 +148,7 @@ fn libraries_are_used_only_where_they_belong() {
     let rows = [
         ("moka", &["cache::store", "cache::store::attach"][..]),
         ("crc32fast", &["state::value"]),
-        ("rusqlite", &["state::answers", "state::answers::table", "state::database", "state::spent", "state::spent::journal"]),
+        ("rusqlite", &["state::answers", "state::answers::table", "state::database", "state::spent"]),
         ("opentelemetry", &["trace", "telemetry::otlp"]),
         ("opentelemetry_sdk", &["telemetry::otlp"]),
         ("postcard", &["state::value", "shared::responses", "fill::names", "probe"]),

@@ -1,6 +1,5 @@
 //! What was spent, over restarts, kills, boots and damage.
 
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command as Process, Stdio};
 
@@ -89,7 +88,7 @@ fn a_process_that_is_killed_loses_nothing() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let said = |line: &std::io::Result<String>| line.as_ref().unwrap().starts_with(CHILD);
+        let said = |line: &io::Result<String>| line.as_ref().unwrap().starts_with(CHILD);
         let before = lines.by_ref().filter(said).take(kill_after).count();
         child.kill().unwrap();
         child.wait().unwrap();

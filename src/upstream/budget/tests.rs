@@ -1,7 +1,5 @@
 //! The budget never exceeds a window, keeps a part for probes, and is not run out of.
 
-use std::collections::VecDeque;
-
 use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
 use super::*;
@@ -172,90 +170,5 @@ proptest! {
             prop_assert_eq!(budget.wait(then, is_probe), None);
             now = then;
         }
-    }
-
-    /// Requests arrive at random, take random times, and reach the upstream at a
-    /// random moment in between. No window there exceeds the limit, by a clock that
-    /// runs slower or faster and ticks every few milliseconds.
-    #[test]
-    fn no_window_of_the_upstream_is_exceeded(
-        steps in proptest::collection::vec((0_u64..400, 0_u64..3000, 0_u64..=100), 1..400),
-        (millionths, tick) in (999_250_u64..=1_000_750, 1_u64..=4),
-    ) {
-        let (per_minute, per_second) = (20, 4);
-        let mut budget = budget(per_minute, per_second, 0);
-        let mut now = 0;
-        let mut in_flight: Vec<u64> = Vec::new();
-        let mut reached = Vec::new();
-        for (pause, takes, share) in steps {
-            now += pause;
-            in_flight.sort_unstable();
-            while in_flight.first().is_some_and(|end| *end <= now) {
-                budget.end(Some(at(in_flight.remove(0))));
-            }
-            if budget.take(at(now), true).is_ok() {
-                in_flight.push(now + takes);
-                let at = (now + takes * share / 100) * millionths / 1_000_000;
-                reached.push(at / tick * tick);
-            }
-        }
-        reached.sort_unstable();
-        for (most, span) in [(per_minute, 60_000), (per_second, 1_000)] {
-            for window in reached.windows(most + 1) {
-                prop_assert!(window[most] - window[0] >= span, "{most} in {span} ms: {window:?}");
-            }
-        }
-    }
-}
-
-/// How many requests are taken within some seconds, where there is always a next
-/// one and each takes `latency` milliseconds.
-fn sent_within(budget: &mut Budget, latency: u64, seconds: (u64, u64)) -> usize {
-    let micros = |micros: u64| Moment::from_nanos(1 << 50) + Duration::from_micros(micros);
-    let (mut now, mut sent, mut in_flight) = (0, 0, VecDeque::new());
-    while now < seconds.1 * 1_000_000 {
-        while let Some(end) = in_flight.pop_front_if(|end| *end <= now) {
-            budget.end(Some(micros(end)));
-        }
-        match budget.take(micros(now), false) {
-            Ok(_) => {
-                in_flight.push_back(now + latency * 1000);
-                sent += usize::from(now >= seconds.0 * 1_000_000);
-            }
-            Err(wait) => {
-                let wait = u64::try_from(wait.as_nanos().div_ceil(1000)).unwrap();
-                let end = in_flight.front().copied().unwrap_or(u64::MAX);
-                now = end.min(now + wait);
-            }
-        }
-    }
-    sent
-}
-
-/// The usable share of the budget, in percent. docs/caching.md has these figures.
-#[test]
-fn usable_share_of_the_budget_by_latency() {
-    for (latency, of_second, of_both) in [
-        (5, 99, 100),
-        (50, 95, 100),
-        (105, 90, 100),
-        (250, 80, 100),
-        (500, 66, 100),
-        (1000, 50, 98),
-        (2000, 33, 80),
-        (5000, 17, 40),
-    ] {
-        let used = |mut budget: Budget, seconds, of: f64| {
-            sent_within(&mut budget, latency, seconds) as f64 / of * 100.0
-        };
-        let second = used(budget(0, 20, 0), (10, 210), 4000.0);
-        assert!(
-            (second - f64::from(of_second)).abs() < 1.0,
-            "{latency} {second}"
-        );
-        let both = used(budget(500, 20, 0), (120, 420), 2500.0);
-        assert!((both - f64::from(of_both)).abs() < 1.5, "{latency} {both}");
-        let beside_probes = used(budget(500, 20, 24), (120, 420), 2500.0);
-        assert!(beside_probes >= both * 0.93, "{latency} {beside_probes}");
     }
 }

@@ -253,18 +253,3 @@ fn a_silent_host_leaves_a_quarter_to_another() {
     drop(silent);
     assert!(!keys.all_unusable_at(&host("http://server"), Duration::MAX));
 }
-
-#[test]
-fn what_was_spent_before_the_start_may_be_unknown() {
-    let clock = Clock::manual();
-    let keys = keys("a", 9, 9, &clock);
-    let earlier = Earlier {
-        ages: Vec::new(),
-        unknown_for: Duration::from_secs(40),
-    };
-    keys.keys[0]
-        .key
-        .state()
-        .count_earlier(&earlier, clock.now());
-    assert_eq!(denied_for(probe_at(&keys, "http://server")), millis(40_000));
-}

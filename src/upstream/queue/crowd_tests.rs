@@ -185,26 +185,3 @@ async fn greedy_clients_leave_a_modest_client_its_misses() {
         assert!(sent >= 400, "{sent} a minute beside {greedy}");
     }
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_client_alone_gets_a_burst_and_then_an_even_rate() {
-    let simulation = CrowdSimulation::new(500, 20);
-    let client = Arc::<QueuedClient>::default();
-    let clients = [(client_priority(1, Priority::Miss), 25, client)];
-    simulation.play(10 * MINUTE, &clients).await;
-    assert!(simulation.sent_between(0, 25_000) >= 300, "the burst");
-    assert!(
-        simulation.sent_between(0, MINUTE) >= 400,
-        "the first minute"
-    );
-    for minute in 1..10 {
-        let sent = simulation.sent_between(minute * MINUTE, (minute + 1) * MINUTE);
-        assert!(sent >= 390, "{sent} in minute {minute}");
-    }
-    // Requests are sent in any five seconds.
-    for at in 0..10 * MINUTE / 5_000 - 1 {
-        let sent = simulation.sent_between(at * 5_000, (at + 1) * 5_000);
-        assert!(sent >= 8, "{sent} from {} s on", at * 5);
-    }
-    assert!(simulation.most_in(MINUTE) <= 500);
-}

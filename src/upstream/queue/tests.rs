@@ -1,6 +1,7 @@
 //! Order, shares, deadlines and bounds of the queue, with a paused clock and real permits.
 
 use super::*;
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::upstream::keys::{ApiKey, Budgets};
 use crate::upstream::{ProviderKeys, Upstreams};
@@ -140,7 +141,7 @@ async fn the_client_with_the_least_use_goes_first_and_use_decays() {
     let held = vec![at_once(&upstream, miss(9)).await.unwrap()];
     charge(2, 3.0);
     let order = wait_all(&upstream, &[miss(2), miss(1)]).await;
-    let busiest = queue.busiest_clients(1, |client| client.to_string());
+    let busiest = queue.busiest_clients(1, clock.now(), |client| client.to_string());
     let shown = json!({ "client": "0.0.0.2", "recent": 3.5, "waiting": 1, "in_flight": 0 });
     assert_eq!(busiest, [shown]);
     assert_eq!(end_all(held, &order, 2).await, [1, 0]);
