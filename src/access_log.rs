@@ -40,11 +40,9 @@ const SLOW: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Whether requests are logged.
-    pub enabled: bool,
-    /// "log" writes them with the log; "combined" writes them to standard output, in the
-    /// format of the same name of Apache and nginx. Queries of plain routes (headers = "all",
-    /// or mode "respect") may be secret and are not logged.
+    /// "off" logs no requests; "log" writes them with the log; "combined" writes them to standard
+    /// output, in the format of the same name of Apache and nginx. Queries of plain routes
+    /// (headers = "all", or mode "respect") may be secret and are not logged.
     pub format: AccessFormat,
     /// One of so many requests is logged of those that are answered from memory or refused
     /// (4xx). Those that fail (5xx), take a second, or leave memory are always logged.
@@ -54,8 +52,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            enabled: false,
-            format: AccessFormat::Log,
+            format: AccessFormat::Off,
             sample: NonZeroU64::MIN,
         }
     }
@@ -65,6 +62,8 @@ impl Default for Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessFormat {
+    /// None.
+    Off,
     /// Events of the log.
     Log,
     /// Apache's combined format, on standard output.
@@ -136,7 +135,7 @@ impl LogEntry<'_> {
 impl AccessLog {
     /// The access log, where it is enabled.
     pub fn new(settings: &Settings) -> Option<Self> {
-        settings.enabled.then(|| Self {
+        (settings.format != AccessFormat::Off).then(|| Self {
             format: settings.format,
             sample: settings.sample.get(),
             sampled: AtomicU64::new(0),
@@ -166,6 +165,7 @@ impl AccessLog {
     /// Writes the line of a request.
     pub fn write(&self, entry: &LogEntry<'_>) {
         match self.format {
+            AccessFormat::Off => {}
             AccessFormat::Log => write_event(entry),
             AccessFormat::Combined => {
                 let line = combined::line(entry);

@@ -10,7 +10,6 @@ const TOKEN_TEXT: &str = "og_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV";
 
 fn log(sample: u64) -> AccessLog {
     let settings = Settings {
-        enabled: true,
         format: AccessFormat::Combined,
         sample: sample.try_into().unwrap(),
     };

@@ -40,23 +40,7 @@ pub(super) fn assign(file: &File, problems: &mut Vec<String>) -> Assigned {
             }
         }
     }
-    for (at, tip) in tips.iter_mut().enumerate() {
-        let own = file.chain.tip[&*tip.name].upstream.as_deref();
-        let of_routes = || {
-            let mut routes = routes.iter().zip(&names);
-            let goes_by = |route: &Route| {
-                route.cache.mode == Mode::Chain && usize::from(route.cache.tip) == at
-            };
-            routes.find_map(|(route, name)| name.filter(|_| goes_by(route)))
-        };
-        let same = || {
-            file.upstreams
-                .contains_key(&*tip.name)
-                .then_some(&*tip.name)
-        };
-        let found = own.or_else(of_routes).or_else(same);
-        tip.upstream_name = found.unwrap_or(DEFAULT).into();
-    }
+    name_upstreams(&mut tips, file, &routes, &names);
     let mut used_names: Vec<Box<str>> = Vec::new();
     for (route, name) in routes.iter_mut().zip(names) {
         let tip = tips.get(usize::from(route.cache.tip));
@@ -111,6 +95,27 @@ pub(super) fn assign(file: &File, problems: &mut Vec<String>) -> Assigned {
         tips,
         unused: unused.into_iter().map(|one| one.name).collect(),
         upstreams: used,
+    }
+}
+
+/// Chooses where each tip is read: as its table says, or its routes, or by its own name.
+fn name_upstreams(tips: &mut [TipSource], file: &File, routes: &[Route], names: &[Option<&str>]) {
+    for (at, tip) in tips.iter_mut().enumerate() {
+        let own = file.chain.tip[&*tip.name].upstream.as_deref();
+        let of_routes = || {
+            let goes_by = |route: &Route| {
+                route.cache.mode == Mode::Chain && usize::from(route.cache.tip) == at
+            };
+            let mut routes = routes.iter().zip(names);
+            routes.find_map(|(route, name)| name.filter(|_| goes_by(route)))
+        };
+        let same = || {
+            file.upstreams
+                .contains_key(&*tip.name)
+                .then_some(&*tip.name)
+        };
+        let found = own.or_else(of_routes).or_else(same);
+        tip.upstream_name = found.unwrap_or(DEFAULT).into();
     }
 }
 

@@ -120,18 +120,12 @@ fn both_methods() -> Vec<Verb> {
 
 /// The parameters of a query, or any query.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(inline)]
-enum Query {
-    Any(Any),
-    Named(BTreeMap<String, ParameterTable>),
-}
-
-#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-enum Any {
+enum Query {
     Any,
+    #[serde(untagged)]
+    Named(BTreeMap<String, ParameterTable>),
 }
 
 impl Default for Query {
@@ -154,7 +148,7 @@ impl<'de> Deserialize<'de> for Query {
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Query, E> {
                 match text {
-                    "any" => Ok(Query::Any(Any::Any)),
+                    "any" => Ok(Query::Any),
                     other => Err(E::invalid_value(de::Unexpected::Str(other), &self)),
                 }
             }
@@ -192,7 +186,7 @@ impl RouteEntry {
         };
         let params = parameters("params", &self.params);
         let query = match &self.query {
-            Query::Any(_) => Vec::new(),
+            Query::Any => Vec::new(),
             Query::Named(named) => parameters("query", named),
         };
         self.check(&query, &mut problems);
@@ -248,7 +242,7 @@ impl RouteEntry {
                 methods,
                 params,
                 query,
-                any_query: matches!(self.query, Query::Any(_)),
+                any_query: matches!(self.query, Query::Any),
             },
             upstream: UpstreamTarget { number: 0, path },
             docs: RouteDocs {

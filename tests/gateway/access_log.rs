@@ -8,14 +8,13 @@ use serde_json::Value;
 
 use crate::support::{BLOCK, Client, Process, Reply, TOKEN, Upstream, token, within};
 
-/// A file that enables the access log, with further keys of it.
+/// A file with these keys of the access log, and others after them.
 fn file(keys: &str) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("proxy.toml");
     let builtin = !keys.contains("[[route]]");
-    let text = format!(
-        "builtin_routes = {builtin}\n[log]\nformat = \"json\"\n[log.access]\nenabled = true\n{keys}\n"
-    );
+    let text =
+        format!("builtin_routes = {builtin}\n[log]\nformat = \"json\"\n[log.access]\n{keys}\n");
     std::fs::write(&path, text).unwrap();
     let path = path.to_str().unwrap().to_owned();
     (directory, path)
@@ -36,6 +35,7 @@ async fn a_failure_and_a_stale_answer_have_the_reason() {
     let upstream = Upstream::start();
     let (_held, path) = file(
         r#"
+        format = "log"
         [upstream]
         retry = false
         [[route]]
@@ -102,7 +102,7 @@ async fn the_combined_format_goes_to_standard_output() {
 #[tokio::test]
 async fn a_standard_error_that_nobody_reads_delays_no_request() {
     let upstream = Upstream::start();
-    let (_held, path) = file("[limit]\nenabled = false");
+    let (_held, path) = file("format = \"log\"\n[limit]\nenabled = false");
     let (mut errors, pipe) = std::io::pipe().unwrap();
     let flags = upstream.flags();
     let mut arguments = vec!["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];

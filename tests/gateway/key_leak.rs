@@ -75,7 +75,7 @@ fn file(folder: &Path, name: &str, text: &str) -> PathBuf {
 const CONFIG: &str = r#"
     upstream = { first_byte_timeout = "500ms", timeout = "600ms", max_body_bytes = "1KiB" }
     answers = { server_timing = true }
-    log = { level = "trace", format = "FORMAT", access.enabled = true }
+    log = { level = "trace", format = "FORMAT", access.format = "log" }
 "#;
 
 /// What an upstream says that says back what it was sent, or fails.
@@ -190,7 +190,7 @@ async fn a_key_that_a_client_sends_in_a_url_is_not_shown() {
         file(folder.path(), "keys", KEY);
         let config = format!(
             "upstream.api_keys_file = {keys:?}\n[log]\nformat = \"json\"\n\
-             [log.access]\nenabled = true\nformat = \"{format}\"\n\
+             [log.access]\nformat = \"{format}\"\n\
              [[route]]\nname = \"plain\"\npath = \"/plain/{{rest:*}}\"\nquery = \"any\"\nheaders = \"all\"\ncache = {{ mode = \"respect\" }}\n\
              [[route]]\nname = \"token\"\npath = \"/tokens/{{ticker}}\"\nparams.ticker = {{ type = \"ticker\" }}\ncache = {{ mode = \"off\" }}\n"
         );

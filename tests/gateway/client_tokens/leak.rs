@@ -111,7 +111,7 @@ async fn a_token_is_in_no_answer_page_log_or_file() {
     for format in ["text", "json"] {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let text = format!(
-            "clients.token_file = \"{path}\"\n[log]\nlevel = \"trace\"\nformat = \"{format}\"\naccess.enabled = true\n{ALL}"
+            "clients.token_file = \"{path}\"\n[log]\nlevel = \"trace\"\nformat = \"{format}\"\naccess.format = \"log\"\n{ALL}"
         );
         file.write_all(text.as_bytes()).unwrap();
         let config = file.path().display().to_string();

@@ -57,7 +57,7 @@ async fn the_logs_have_the_trace_id() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("proxy.toml");
     let text = "builtin_routes = false\n[log]\nlevel = \"info\"\nformat = \"json\"\n\
-                [log.access]\nenabled = true\n\
+                [log.access]\nformat = \"log\"\n\
                 [[route]]\nname = \"token\"\npath = \"/ordinals/v1/brc-20/tokens/{ticker}\"\n\
                 params.ticker = { type = \"ticker\" }\n\
                 cache = { mode = \"override\", times = { 200 = \"1h\" } }\n";
