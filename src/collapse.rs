@@ -19,8 +19,6 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::sync::lock;
-use crate::trace;
-use crate::trace::LeadingRequest;
 
 type Flights<V> = HashMap<Box<[u8]>, Follow<V>, RandomState>;
 
@@ -77,8 +75,6 @@ pub(crate) struct Follow<V> {
     began: Instant,
     /// When the fetch began.
     pub(crate) mark: Mark,
-    /// The request that leads.
-    leader: LeadingRequest,
 }
 
 /// How long a request waits for a leader.
@@ -158,7 +154,6 @@ impl<V: Clone> Collapse<V> {
             progress,
             began: Instant::now(),
             mark,
-            leader: trace::leader(),
         };
         flights.insert(key.into(), follow.clone());
         Role::Lead(Lead {
@@ -192,15 +187,7 @@ impl<V> Drop for Lead<V> {
 
 impl<V: Clone> Follow<V> {
     /// Waits for what another request fetches.
-    pub(crate) async fn wait(self, wait: Wait) -> Result<V, FetchError> {
-        let leader = self.leader.clone();
-        let before = trace::follow(&leader);
-        let value = self.value(wait).await;
-        trace::followed(&leader, before);
-        value
-    }
-
-    async fn value(mut self, wait: Wait) -> Result<V, FetchError> {
+    pub(crate) async fn wait(mut self, wait: Wait) -> Result<V, FetchError> {
         let shortest = wait.since_began.map(|wait| self.began + wait);
         let mut end = shortest.map_or(wait.deadline, |end| end.min(wait.deadline));
         let mut late = FetchError::TooLate;

@@ -51,7 +51,7 @@ pub struct Settings {
     #[schemars(with = "Vec<String>")]
     pub(crate) cors_origins: Vec<AllowedOrigin>,
     /// Whether server-timing says where an answer came from, and how long it waited for
-    /// other replicas, in the queue, for budget, and for the upstream.
+    /// its turn and for budget, for the upstream, and for another request for the same.
     pub(crate) server_timing: bool,
     /// The codings in which stored answers are compressed for clients that accept them; an
     /// empty list for none. Of several that a client likes equally well, it gets the first.
@@ -178,7 +178,7 @@ impl Responder {
         self.allow_origin(fields, context);
         self.set_limit(fields, context);
         if let Some(outcome) = outcome.filter(|_| self.server_timing) {
-            fields.insert(SERVER_TIMING, server_timing(outcome, None));
+            fields.insert(SERVER_TIMING, server_timing(outcome));
         }
         for line in vary {
             fields.append(VARY, line);
@@ -283,7 +283,7 @@ impl Responder {
             fields.remove(ETAG);
         }
         if self.server_timing {
-            fields.insert(SERVER_TIMING, server_timing(outcome, Some(stored.took)));
+            fields.insert(SERVER_TIMING, server_timing(outcome));
         }
         if unchanged {
             return response(StatusCode::NOT_MODIFIED, fields, Body::default());
@@ -375,25 +375,15 @@ fn not_modified(fields: &mut HeaderMap) {
     }
 }
 
-/// `server-timing`: the outcome; and how long the request waited for other replicas, in the
-/// queue and for budget, and how long the upstream took, if memory did not answer it. `took` is
-/// the last of these where it is known of the stored response alone.
-fn server_timing(outcome: Outcome, took: Option<Duration>) -> HeaderValue {
+/// `server-timing`: the outcome, and how long the request waited in each step if memory did not
+/// answer it.
+fn server_timing(outcome: Outcome) -> HeaderValue {
     let mut text = format!("cache;desc={}", OUTCOMES[outcome.index()]);
-    let mut add = |name, time: Duration| {
-        // Writing to a string does not fail.
-        let _ = write!(text, ", {name};dur={:.1}", time.as_secs_f64() * 1000.0);
-    };
-    if let Some(steps) = trace::step_durations() {
-        for (name, time) in UpstreamStep::NAMES.into_iter().zip(steps) {
-            // Most gateways share nothing with replicas.
-            if name != UpstreamStep::NAMES[UpstreamStep::Shared as usize] || !time.is_zero() {
-                add(name, time);
-            }
+    for (name, time) in UpstreamStep::NAMES.into_iter().zip(trace::step_durations()) {
+        if let Some(time) = time {
+            // Writing to a string does not fail.
+            let _ = write!(text, ", {name};dur={:.1}", time.as_secs_f64() * 1000.0);
         }
-    } else if let (Some(took), Outcome::Forwarded { .. }) = (took, outcome) {
-        // The fetch that it joined was not caused by a client.
-        add(UpstreamStep::NAMES[UpstreamStep::Upstream as usize], took);
     }
     HeaderValue::try_from(text).unwrap_or(EMPTY)
 }

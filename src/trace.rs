@@ -53,22 +53,15 @@ struct Current {
     steps: Arc<StepTimes>,
 }
 
-/// The steps of a request that fetches for others too, if a client has caused it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LeadingRequest(Option<Arc<StepTimes>>);
-
 /// The span of a client's request under way. If it is dropped before [`end`](Self::end), the
 /// client has disconnected.
 #[must_use]
 pub(crate) struct ServerSpan(Context);
 
-/// An upstream attempt under way. Its span ends when this is dropped.
+/// An upstream attempt under way: its span, which ends when this is dropped, or the trace that it
+/// belongs to if it is not recorded. Of a span that is not recorded, nothing can be changed.
 #[must_use]
-pub(crate) struct Attempt {
-    /// The span of the attempt, or the trace that it belongs to if it is not recorded.
-    context: Context,
-    is_recorded: bool,
-}
+pub(crate) struct Attempt(Context);
 
 /// The trace of a request with these fields: that of its client, with a span for the request if
 /// it is to be recorded. `sample` is the share of requests that are, or `None` if nothing
@@ -192,10 +185,10 @@ fn step_times() -> Option<Arc<StepTimes>> {
     CURRENT.try_with(|current| current.steps.clone()).ok()
 }
 
-/// How long the present request has spent in each step on the way to the upstream; `None`
-/// if no step has begun.
-pub(crate) fn step_durations() -> Option<StepDurations> {
-    CURRENT.try_with(|current| current.steps.so_far()).ok()?
+/// How long the present request has spent in each step on the way to an answer.
+pub(crate) fn step_durations() -> StepDurations {
+    let steps = CURRENT.try_with(|current| current.steps.so_far());
+    steps.unwrap_or_default()
 }
 
 /// The id of the present trace.
@@ -220,65 +213,35 @@ pub(crate) fn set(name: &'static str, value: impl Into<Value>) {
     }
 }
 
-/// The present request, for those who will wait for what it fetches.
-pub(crate) fn leader() -> LeadingRequest {
-    LeadingRequest(step_times())
-}
-
-/// How long the steps of the request that another one waits for have taken by now.
-pub(crate) fn follow(leader: &LeadingRequest) -> StepDurations {
-    let steps = leader.0.as_ref();
-    steps.and_then(|steps| steps.so_far()).unwrap_or_default()
-}
-
-/// Notes that this wait has ended. `before` is what [`follow`] has returned.
-pub(crate) fn followed(leader: &LeadingRequest, before: StepDurations) {
-    if let (Some(own), Some(steps)) = (step_times(), &leader.0) {
-        own.take_over(steps, before);
-    }
-}
-
 impl Attempt {
     /// Begins an attempt of the present request. The attributes are made only if it is recorded.
     pub(crate) fn begin(attributes: impl FnOnce() -> Vec<KeyValue>) -> Self {
-        let context = current().unwrap_or_default().context;
-        let is_recorded = context.span().is_recording();
-        if !is_recorded {
-            return Self {
-                context,
-                is_recorded,
-            };
+        let mut context = current().unwrap_or_default().context;
+        if context.span().is_recording() {
+            context = with_span(&context, "upstream", SpanKind::Client);
+            context.span().set_attributes(attributes());
         }
-        let context = with_span(&context, "upstream", SpanKind::Client);
-        context.span().set_attributes(attributes());
-        Self {
-            context,
-            is_recorded,
-        }
+        Self(context)
     }
 
     /// Notes the status of the answer.
     pub(crate) fn answered(&self, status: u16) {
-        if self.is_recorded {
-            set_status(&self.context, status, 400);
-        }
+        set_status(&self.0, status, 400);
     }
 
     /// Notes that it has failed. `error` is a word for how.
     pub(crate) fn fail(&self, error: &'static str) {
-        if self.is_recorded {
-            let span = self.context.span();
-            span.set_status(Status::error(""));
-            span.set_attribute(KeyValue::new("error.type", error));
-        }
+        let span = self.0.span();
+        span.set_status(Status::error(""));
+        span.set_attribute(KeyValue::new("error.type", error));
     }
 
     /// Writes the trace context into the fields of an upstream request. A client's `traceparent`
     /// that is there already stays, unless the attempt is recorded.
     pub(crate) fn propagate(&self, fields: &mut HeaderMap) {
-        let span = self.context.span();
+        let span = self.0.span();
         let context = span.span_context();
-        if !context.is_valid() || (!self.is_recorded && fields.contains_key(TRACEPARENT)) {
+        if !context.is_valid() || (!span.is_recording() && fields.contains_key(TRACEPARENT)) {
             return;
         }
         let (trace, span, flags) = (context.trace_id(), context.span_id(), context.trace_flags());
@@ -291,9 +254,7 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        if self.is_recorded {
-            self.context.span().end();
-        }
+        self.0.span().end();
     }
 }
 

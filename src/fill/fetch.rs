@@ -24,6 +24,7 @@ use crate::collapse::{FetchError, Follow, Lead, Mark, Role, Wait};
 use crate::reason::Reason;
 use crate::route::Route;
 use crate::trace;
+use crate::trace::steps::{StepTimer, UpstreamStep};
 use crate::upstream::{Failure, RequestBody, RequestPriority};
 
 type Give = oneshot::Sender<Result<Answer, Failure>>;
@@ -103,7 +104,10 @@ impl Fetch {
                 fill.collapse.retire(&shared, &follow);
                 continue;
             }
-            match follow.wait(wait).await {
+            let step = StepTimer::begin(UpstreamStep::Collapsed, &fill.clock);
+            let found = follow.wait(wait).await;
+            drop(step);
+            match found {
                 Ok(_) if is_outdated => {}
                 Ok(Some(found)) => {
                     if let Some(found) = self.follow(found, arrived) {

@@ -98,8 +98,7 @@ impl Gateway {
         if let Some(reason) = kind.reason() {
             trace::set("ordgate.reason", reason.name());
         }
-        let upstream = trace::step_durations().map(|steps| steps[UpstreamStep::Upstream as usize]);
-        let took = upstream.filter(|took| !took.is_zero()).or(took);
+        let took = trace::step_durations()[UpstreamStep::Upstream as usize].or(took);
         self.finish(request, kind, took, response)
     }
 

@@ -1,6 +1,6 @@
 //! What was spent, over restarts, kills, boots and damage.
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::process::{Command as Process, Stdio};
 
 use super::*;
