@@ -14,9 +14,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 
 /// How long the whole exchange may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a check of readiness may take.
-const READY_TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The most bytes of a response's body.
 const MOST_ANSWER: usize = 1 << 20;
 
@@ -29,8 +27,8 @@ pub enum CallError {
     )]
     Unreachable(SocketAddr),
     /// It did not answer in time.
-    #[error("{0} did not answer within {seconds} s", seconds = .1.as_secs())]
-    TimedOut(SocketAddr, Duration),
+    #[error("{0} did not answer within {seconds} s", seconds = TIMEOUT.as_secs())]
+    TimedOut(SocketAddr),
     /// The response is incomplete, or is not HTTP.
     #[error("the server on {0} is not an ordgate admin listener: {1}")]
     Strange(SocketAddr, String),
@@ -67,7 +65,7 @@ pub async fn purge(
         value.set_sensitive(true);
         request.headers_mut().insert(AUTHORIZATION, value);
     }
-    let (status, bytes) = send(admin, "/purge", request, TIMEOUT).await?;
+    let (status, bytes) = send(admin, "/purge", request).await?;
     let received: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     match (status, received["detail"].as_str()) {
         (StatusCode::OK, _) if received["purged"].is_array() => Ok(received),
@@ -85,16 +83,13 @@ pub async fn purge(
 /// If it is not, cannot be reached, or does not answer.
 pub async fn check_ready(admin: SocketAddr) -> Result<(), CallError> {
     let request = Request::new(Full::new(Bytes::new()));
-    let (status, bytes) = send(admin, "/readyz", request, READY_TIMEOUT).await?;
+    let (status, bytes) = send(admin, "/readyz", request).await?;
     let text = String::from_utf8_lossy(&bytes);
     match (status, text.trim()) {
-        // A second line says which keys are not used yet.
-        (StatusCode::OK, text) if text.lines().next() == Some("ready") => Ok(()),
+        (StatusCode::OK, "ready") => Ok(()),
         (StatusCode::SERVICE_UNAVAILABLE, why) => {
             // The error says it already.
-            let lines = why.lines();
-            let lines = lines.map(|line| line.strip_prefix("not ready: ").unwrap_or(line));
-            let why = lines.collect::<Vec<_>>().join("; ");
+            let why = why.strip_prefix("not ready: ").unwrap_or(why);
             // A terminal must not take it for commands.
             let shown = why.chars().filter(|character| !character.is_control());
             Err(CallError::NotReady(admin, shown.take(2000).collect()))
@@ -108,7 +103,6 @@ async fn send(
     admin: SocketAddr,
     path: &str,
     mut request: Request<Full<Bytes>>,
-    within: Duration,
 ) -> Result<(StatusCode, Bytes), CallError> {
     let mut to = admin;
     match admin.ip() {
@@ -131,6 +125,6 @@ async fn send(
         let body = body.await.map_err(|error| strange(&error))?;
         Ok((status, body.to_bytes()))
     };
-    let exchanged = tokio::time::timeout(within, exchange).await;
-    exchanged.map_err(|_elapsed| CallError::TimedOut(admin, within))?
+    let exchanged = tokio::time::timeout(TIMEOUT, exchange).await;
+    exchanged.map_err(|_elapsed| CallError::TimedOut(admin))?
 }

@@ -18,7 +18,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use meaning::meaning;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::query::value;
@@ -29,15 +29,26 @@ use crate::wire::Body;
 
 /// The most bytes of a request body.
 const MOST_BODY: usize = 64 * 1024;
-/// The most selectors in a request, which bounds how long it takes.
-const MOST_SELECTORS: usize = 100;
+/// The most names in a request, which bounds how long it takes.
+const MOST_NAMES: usize = 100;
 
 const KINDS: &str = "url=URL, route=NAME, tag=TAG or all, percent-encoded";
 const JSON: &str =
-    "a JSON object with one of url, route and tag (a text or a list of texts), or {\"all\":true}";
+    "a JSON object with one of url, route and tag (a list of texts), or {\"all\":true}";
 
-/// What is purged: its kind (`url`, `route`, `tag` or `all`), and its name.
-type Selector = (&'static str, String);
+/// What to purge: what is named in one of the lists, or all.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Wanted {
+    /// URLs, or their paths with queries.
+    pub url: Vec<String>,
+    /// Names of routes.
+    pub route: Vec<String>,
+    /// Tags of answers.
+    pub tag: Vec<String>,
+    /// Whether all is purged.
+    pub all: bool,
+}
 
 /// Purges what a request names, and answers with what was purged. `timeout` is
 /// how long its body may take to arrive.
@@ -60,20 +71,20 @@ pub(super) async fn answer(
             return problem(StatusCode::REQUEST_TIMEOUT, &detail);
         }
     };
-    let selectors = match (query.is_empty(), body.is_empty()) {
-        (_, true) => by_query(&query),
-        (true, false) => by_body(&body),
-        (false, false) => {
-            let what = "what is purged";
-            Err(Invalid::new(what, "a query and a body", "in one of them"))
-        }
+    let wanted = match (query.is_empty(), body.is_empty()) {
+        (_, true) => Wanted::of_query(&query),
+        (true, false) => serde_json::from_slice(&body).map_err(|error| {
+            let came = String::from_utf8_lossy(&body);
+            Invalid::new("the body", &came, format!("{JSON} ({error})"))
+        }),
+        (false, false) => Err(wrong("a query and a body", "in one of them")),
     };
-    let selectors = match selectors.and_then(of_one_kind) {
-        Ok(selectors) => selectors,
+    let (kind, names) = match wanted.and_then(Wanted::of_one_kind) {
+        Ok(wanted) => wanted,
         Err(wrong) => return invalid(&wrong),
     };
     // It goes on if the operator's connection ends.
-    match tokio::spawn(purge(gateway.clone(), selectors)).await {
+    match tokio::spawn(purge(gateway.clone(), kind, names)).await {
         Ok(Ok(response)) => response,
         Ok(Err(wrong)) => invalid(&wrong),
         Err(error) => {
@@ -84,24 +95,27 @@ pub(super) async fn answer(
 }
 
 /// Purges, and waits until that outlives the process and the replicas have acknowledged it.
-async fn purge(gateway: Arc<Gateway>, selectors: Vec<Selector>) -> Result<Response<Body>, Invalid> {
-    let (routes, fill) = (&gateway.routes, &gateway.fill);
-    let (mut certain, mut aliases) = (Vec::new(), Vec::new());
-    for (kind, name) in &selectors {
-        let (purges, alias) = meaning(kind, name, routes)?;
-        certain.extend(purges);
-        aliases.extend(alias);
-    }
-    let (_, first) = fill.purge(&certain);
-    // Other names of blocks are looked up only now. One that becomes known later comes from
-    // a response that was requested later, or that the purges above match.
-    let others = aliases
-        .iter()
-        .flat_map(|alias| alias.purges(routes, &fill.chain));
-    let (number, second) = fill.purge(&others.collect::<Vec<_>>());
-    let purged = selectors.iter().map(|(by, what)| {
-        tracing::info!(by, what, number, "purged");
-        json!({ "by": by, "what": what })
+async fn purge(
+    gateway: Arc<Gateway>,
+    kind: &'static str,
+    names: Vec<String>,
+) -> Result<Response<Body>, Invalid> {
+    let fill = &gateway.fill;
+    let meaning = || {
+        let of_name = |name: &String| meaning(kind, name, (&gateway.routes, &fill.chain));
+        let all: Result<Vec<_>, _> = names.iter().map(of_name).collect();
+        all.map(|purges| purges.concat())
+    };
+    let purges = meaning()?;
+    let (_, first) = fill.purge(&purges);
+    // Another name of a block may have become known meanwhile. One that becomes known later
+    // comes from a response that was requested later, or that the purges above match.
+    let mut others = meaning()?;
+    others.retain(|purge| !purges.contains(purge));
+    let (number, second) = fill.purge(&others);
+    let purged = names.iter().map(|what| {
+        tracing::info!(by = kind, what, number, "purged");
+        json!({ "by": kind, "what": what })
     });
     let mut purged = json!({ "purged": purged.collect::<Value>(), "number": number });
     // All that was purged has reached those that have the last of it.
@@ -120,82 +134,48 @@ async fn purge(gateway: Arc<Gateway>, selectors: Vec<Selector>) -> Result<Respon
     })
 }
 
-/// Reads a query.
-fn by_query(query: &str) -> Result<Vec<Selector>, Invalid> {
-    let selector = |pair: &str| {
-        let (name, raw) = pair.split_once('=').unwrap_or((pair, ""));
-        match (name, raw) {
-            ("url", _) => Ok(("url", value(name, raw)?)),
-            ("route", _) => Ok(("route", value(name, raw)?)),
-            ("tag", _) => Ok(("tag", value(name, raw)?)),
-            ("all", "" | "true") => Ok(("all", String::new())),
-            ("all", _) => Err(Invalid::new("all", raw, "true, or without a value")),
-            _ => Err(Invalid::new("a query parameter", pair, KINDS)),
+impl Wanted {
+    /// Reads a query.
+    fn of_query(query: &str) -> Result<Self, Invalid> {
+        let mut wanted = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, raw) = pair.split_once('=').unwrap_or((pair, ""));
+            match (name, raw) {
+                ("url", _) => wanted.url.push(value(name, raw)?),
+                ("route", _) => wanted.route.push(value(name, raw)?),
+                ("tag", _) => wanted.tag.push(value(name, raw)?),
+                ("all", "" | "true") => wanted.all = true,
+                ("all", _) => return Err(Invalid::new("all", raw, "true, or without a value")),
+                _ => return Err(Invalid::new("a query parameter", pair, KINDS)),
+            }
         }
-    };
-    let pairs = query.split('&').filter(|pair| !pair.is_empty());
-    pairs.map(selector).collect()
-}
+        Ok(wanted)
+    }
 
-/// Reads a body of JSON.
-fn by_body(bytes: &[u8]) -> Result<Vec<Selector>, Invalid> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Named {
-        #[serde(default)]
-        url: Texts,
-        #[serde(default)]
-        route: Texts,
-        #[serde(default)]
-        tag: Texts,
-        #[serde(default)]
-        all: bool,
-    }
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "a text or a list of texts")]
-    enum Texts {
-        One(String),
-        Many(Vec<String>),
-    }
-    impl Default for Texts {
-        fn default() -> Self {
-            Self::Many(Vec::new())
+    /// The kind and the names, if there are some, of one kind, and not too many.
+    fn of_one_kind(self) -> Result<(&'static str, Vec<String>), Invalid> {
+        let all = self.all.then(String::new).into_iter().collect();
+        let kinds = [
+            ("url", self.url),
+            ("route", self.route),
+            ("tag", self.tag),
+            ("all", all),
+        ];
+        let mut given = kinds.into_iter().filter(|(_, names)| !names.is_empty());
+        match (given.next(), given.next()) {
+            (None, _) => Err(wrong("nothing", &format!("given: {KINDS}; or {JSON}"))),
+            (Some((one, _)), Some((other, _))) => {
+                Err(wrong(&format!("{one} and {other}"), "of one kind"))
+            }
+            (Some((kind, names)), None) if names.len() > MOST_NAMES => {
+                let came = format!("{} of kind {kind}", names.len());
+                Err(wrong(&came, &format!("at most {MOST_NAMES} in a request")))
+            }
+            (Some(given), None) => Ok(given),
         }
     }
-    let named: Named = serde_json::from_slice(bytes).map_err(|error| {
-        let came = String::from_utf8_lossy(bytes);
-        Invalid::new("the body", &came, format!("{JSON} ({error})"))
-    })?;
-    let of = |kind, texts| match texts {
-        Texts::One(text) => vec![(kind, text)],
-        Texts::Many(texts) => texts.into_iter().map(|text| (kind, text)).collect(),
-    };
-    let all = if named.all {
-        vec![("all", String::new())]
-    } else {
-        Vec::new()
-    };
-    Ok([
-        of("url", named.url),
-        of("route", named.route),
-        of("tag", named.tag),
-        all,
-    ]
-    .concat())
 }
 
-/// Checks that there are selectors, of one kind, and not too many.
-fn of_one_kind(selectors: Vec<Selector>) -> Result<Vec<Selector>, Invalid> {
-    let wrong = |came: &str, allowed: &str| Err(Invalid::new("what is purged", came, allowed));
-    let Some((kind, _)) = selectors.first() else {
-        return wrong("nothing", &format!("given: {KINDS}; or {JSON}"));
-    };
-    if let Some((other, _)) = selectors.iter().find(|(other, _)| other != kind) {
-        return wrong(&format!("{kind} and {other}"), "of one kind");
-    }
-    if selectors.len() > MOST_SELECTORS {
-        let allowed = format!("at most {MOST_SELECTORS} in a request");
-        return wrong(&format!("{} of kind {kind}", selectors.len()), &allowed);
-    }
-    Ok(selectors)
+fn wrong(came: &str, allowed: &str) -> Invalid {
+    Invalid::new("what is purged", came, allowed)
 }

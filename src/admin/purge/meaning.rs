@@ -1,4 +1,4 @@
-//! The purges that a selector stands for.
+//! The purges that a name stands for.
 //!
 //! A block has two names, its hash and its height. What is stored under the
 //! other name is purged too, if the chain knows it.
@@ -17,38 +17,28 @@ use crate::validate::{Invalid, ParameterType};
 
 const TAGS: &str = "block:HASH (64 hexadecimal digits), height:N, height:N+ (N and above), tx:TXID (64 hexadecimal digits) or ticker:TICKER";
 
-/// A block that has another name.
-pub(super) enum Alias {
-    /// A block in the path of a route.
-    Path(Key),
-    /// A block by its hash.
-    Block([u8; 32]),
-    /// A block by its height.
-    Height(u32),
-}
-
-/// The purges that follow from a selector alone, and the block whose other name is to be
-/// purged too, if it is known.
-type Meaning = (Vec<Purge>, Option<Alias>);
-
-/// The meaning of a selector: its kind, and what it names.
-pub(super) fn meaning(kind: &str, name: &str, routes: &RouteTable) -> Result<Meaning, Invalid> {
+/// The purges of a name of this kind, as far as the chain knows other names of blocks now.
+pub(super) fn meaning(
+    kind: &str,
+    name: &str,
+    (routes, chain): (&RouteTable, &Chain),
+) -> Result<Vec<Purge>, Invalid> {
     match kind {
-        "url" => of_url(name, routes),
-        "tag" => of_tag(name, routes),
+        "url" => of_url(name, routes, chain),
+        "tag" => of_tag(name, routes, chain),
         "route" => match routes.routes().iter().find(|own| *own.name == *name) {
-            Some(own) => Ok((vec![Purge::Route(own.number)], None)),
+            Some(own) => Ok(vec![Purge::Route(own.number)]),
             None => {
                 let names = listed(routes, |route| &route.name);
                 let allowed = format!("the name of a route: {names}");
                 Err(Invalid::new("route", name, allowed))
             }
         },
-        _ => Ok((vec![Purge::All], None)),
+        _ => Ok(vec![Purge::All]),
     }
 }
 
-fn of_url(url: &str, routes: &RouteTable) -> Result<Meaning, Invalid> {
+fn of_url(url: &str, routes: &RouteTable, chain: &Chain) -> Result<Vec<Purge>, Invalid> {
     let target = public_target(url)?;
     let Some(found) = routes.find(target.path()) else {
         let paths = listed(routes, |route| &route.request.path);
@@ -57,14 +47,16 @@ fn of_url(url: &str, routes: &RouteTable) -> Result<Meaning, Invalid> {
     };
     let route = found.route;
     let key = route.canonical(&found.captures, target.query())?;
-    let mut certain = vec![of_key(&key, route)];
+    let mut purges = vec![of_key(&key, route)];
     // Otherwise it would be cut again from the windows of its block.
     let source = route.chain.derived_from.and(route.chain.segments.hex64);
     if let Some(tx) = source.and_then(|at| segment(key.target(), at)) {
-        certain.push(Purge::Text(tx.into()));
+        purges.push(Purge::Text(tx.into()));
     }
-    let has_alias = route.cache.mode == Mode::Chain && route.chain.segments.block.is_some();
-    Ok((certain, has_alias.then_some(Alias::Path(key))))
+    if route.cache.mode == Mode::Chain {
+        purges.extend(other_name(&key, route, chain));
+    }
+    Ok(purges)
 }
 
 fn of_key(key: &Key, own: &Route) -> Purge {
@@ -82,32 +74,38 @@ fn of_key(key: &Key, own: &Route) -> Purge {
     }
 }
 
-fn of_tag(tag: &str, routes: &RouteTable) -> Result<Meaning, Invalid> {
+fn of_tag(tag: &str, routes: &RouteTable, chain: &Chain) -> Result<Vec<Purge>, Invalid> {
     let wrong = || Invalid::new("tag", tag, TAGS);
     let (kind, value) = tag.split_once(':').ok_or_else(wrong)?;
     let text = |hash: &[u8; 32]| vec![Purge::Text(hex(hash).into())];
+    let heights = |tip, from, to| Purge::Heights { tip, from, to };
+    let tips = (0_u16..).take(chain.len());
     match kind {
-        "tx" => Ok((text(&hash(value).ok_or_else(wrong)?), None)),
+        "tx" => Ok(text(&hash(value).ok_or_else(wrong)?)),
         "block" => {
             let block = hash(value).ok_or_else(wrong)?;
-            Ok((text(&block), Some(Alias::Block(block))))
+            let mut purges = text(&block);
+            for tip in tips {
+                if let Some(height) = chain.tip(tip).height_of(&block) {
+                    purges.extend(blocks(routes, &height.to_string()));
+                    purges.push(heights(Some(tip), height, height));
+                }
+            }
+            Ok(purges)
         }
         "height" => {
             let digits = value.strip_suffix('+').unwrap_or(value);
             let plain = digits.bytes().all(|b| b.is_ascii_digit());
             let height = digits.parse::<u32>().ok().filter(|_| plain);
             let from = height.ok_or_else(wrong)?;
-            let heights = |to| Purge::Heights {
-                tip: None,
-                from,
-                to,
-            };
             if digits != value {
-                return Ok((vec![heights(u32::MAX)], None));
+                return Ok(vec![heights(None, from, u32::MAX)]);
             }
-            let mut certain = blocks(routes, &from.to_string());
-            certain.push(heights(from));
-            Ok((certain, Some(Alias::Height(from))))
+            let mut purges = blocks(routes, &from.to_string());
+            purges.push(heights(None, from, from));
+            let hashes = tips.filter_map(|tip| chain.hash_at(tip, from));
+            purges.extend(hashes.flat_map(|hash| blocks(routes, &hex(&hash))));
+            Ok(purges)
         }
         "ticker" => {
             let raw = utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
@@ -121,7 +119,7 @@ fn of_tag(tag: &str, routes: &RouteTable) -> Result<Meaning, Invalid> {
                     tag,
                     "tags of another kind: no route has tickers",
                 )),
-                false => Ok((purges, None)),
+                false => Ok(purges),
             }
         }
         _ => Err(wrong()),
@@ -149,38 +147,6 @@ fn segments(
         None => Purge::Route(own.number),
     };
     own.filter(|own| place(own).is_some()).map(purge).collect()
-}
-
-impl Alias {
-    /// The purges of a block by its other name, as far as the chain knows it now.
-    pub(super) fn purges(&self, routes: &RouteTable, chain: &Chain) -> Vec<Purge> {
-        let tips = || (0_u16..).take(chain.len());
-        match self {
-            Self::Path(key) => {
-                let other = routes
-                    .get(key.route())
-                    .and_then(|own| other_name(key, own, chain));
-                other.into_iter().collect()
-            }
-            Self::Block(hash) => {
-                let known = tips().filter_map(|tip| Some((tip, chain.tip(tip).height_of(hash)?)));
-                let purges = known.flat_map(|(tip, height)| {
-                    let mut purges = blocks(routes, &height.to_string());
-                    purges.push(Purge::Heights {
-                        tip: Some(tip),
-                        from: height,
-                        to: height,
-                    });
-                    purges
-                });
-                purges.collect()
-            }
-            Self::Height(height) => {
-                let known = tips().filter_map(|tip| chain.hash_at(tip, *height));
-                known.flat_map(|hash| blocks(routes, &hex(&hash))).collect()
-            }
-        }
-    }
 }
 
 /// The purge of a key's block by its other name.
