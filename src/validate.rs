@@ -112,8 +112,9 @@ impl ParameterType {
         from_query: bool,
         out: &mut Vec<u8>,
     ) -> Result<(), Invalid> {
-        // Most values need no decoding.
-        let decoded: Option<Cow<'_, str>> = match raw.bytes().all(is_unreserved) {
+        // Most values need neither decoding nor encoding.
+        let is_plain = raw.bytes().all(is_unreserved);
+        let decoded: Option<Cow<'_, str>> = match is_plain {
             true => Some(raw.into()),
             false => decode(raw, from_query).map(Cow::from),
         };
@@ -122,8 +123,9 @@ impl ParameterType {
             return Err(Invalid::new(name, received, self.to_string()));
         };
         let begin = out.len();
-        for piece in percent_encode(valid.as_bytes(), ENCODED) {
-            out.extend_from_slice(piece.as_bytes());
+        match is_plain {
+            true => out.extend_from_slice(valid.as_bytes()),
+            false => out.extend(percent_encode(valid.as_bytes(), ENCODED).flat_map(str::bytes)),
         }
         if matches!(self, Self::Hex64 | Self::Block | Self::Ticker) {
             lower_case(&mut out[begin..]);

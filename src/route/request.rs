@@ -1,5 +1,7 @@
 //! Makes the canonical form of a request to a route.
 
+use std::iter;
+
 use matchit::Params;
 
 use super::template::{PathPart, TAIL};
@@ -35,7 +37,6 @@ impl Route {
     fn write_path(&self, captures: &Params<'_, '_>, key: &mut Key) -> Result<(), Invalid> {
         for part in &self.upstream.path.0 {
             let out = key.buffer();
-            out.push(b'/');
             match part {
                 PathPart::Literal(text) => out.extend_from_slice(text.as_bytes()),
                 PathPart::Tail => {
@@ -61,10 +62,7 @@ impl Route {
                 default,
                 ..
             } = parameter;
-            let pairs = query
-                .split('&')
-                .map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-            let mut given = pairs.filter(|(sent, _)| is_name(sent, name));
+            let mut given = pairs(query).filter(|(sent, _)| is_name(sent, name));
             let value = given.next().map(|(_, value)| value);
             if let (Some(first), Some((sent, second))) = (value, given.next()) {
                 let received = format!("{first}&{sent}={second}");
@@ -105,8 +103,26 @@ impl Route {
     }
 }
 
-/// Whether the name of a parameter came, perhaps percent-encoded.
+/// The parameters of a query.
+fn pairs(mut query: &str) -> impl Iterator<Item = (&str, &str)> {
+    iter::from_fn(move || {
+        let (pair, rest) = split_at_first(query, b'&');
+        let is_end = query.is_empty();
+        query = rest;
+        (!is_end).then(|| split_at_first(pair, b'='))
+    })
+}
+
+/// What is before the first delimiter, and what is after it. Names and values are short, for
+/// which this is faster than a search by the standard library.
+fn split_at_first(text: &str, delimiter: u8) -> (&str, &str) {
+    match text.bytes().position(|byte| byte == delimiter) {
+        Some(at) => (&text[..at], &text[at + 1..]),
+        None => (text, ""),
+    }
+}
+
+/// Whether the name of a parameter came, perhaps percent-encoded, which makes it longer.
 fn is_name(sent: &str, name: &str) -> bool {
-    // A declared name needs no encoding.
-    sent == name || sent.contains(['%', '+']) && decode(sent, true).is_some_and(|sent| sent == name)
+    sent == name || sent.len() > name.len() && decode(sent, true).is_some_and(|sent| sent == name)
 }

@@ -1,12 +1,13 @@
 //! Path templates, such as `/blocks/{block}/activity` and `/{rest:*}`. Pure; parsed at
 //! load.
 
-/// A path with parameters: its segments.
+/// A path with parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathTemplate(pub(super) Vec<PathPart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PathPart {
+    /// All up to the next parameter, with its slashes.
     Literal(Box<str>),
     /// The parameter of this index in the path's order.
     Param(usize),
@@ -75,8 +76,10 @@ impl PathTemplate {
     /// Where it is invalid or has a parameter that is not in `names`.
     pub(crate) fn new(path: &str, names: &[&str]) -> Result<Self, String> {
         parameter_names(path)?;
-        let part = |segment: &str| {
-            Ok(match parameter(segment) {
+        let (mut parts, mut literal) = (Vec::new(), String::new());
+        for segment in path.split('/').skip(1) {
+            literal.push('/');
+            let part = match parameter(segment) {
                 Some(name) => {
                     let at = names.iter().position(|own| *own == name);
                     PathPart::Param(at.ok_or_else(|| {
@@ -84,11 +87,16 @@ impl PathTemplate {
                     })?)
                 }
                 None if is_tail(segment) => PathPart::Tail,
-                None => PathPart::Literal(segment.into()),
-            })
-        };
-        let parts: Result<_, String> = path.split('/').skip(1).map(part).collect();
-        Ok(Self(parts?))
+                None => {
+                    literal.push_str(segment);
+                    continue;
+                }
+            };
+            parts.push(PathPart::Literal(std::mem::take(&mut literal).into()));
+            parts.push(part);
+        }
+        parts.push(PathPart::Literal(literal.into()));
+        Ok(Self(parts))
     }
 
     /// The path with a value of its only parameter; `None` where it has others, or a tail.
@@ -96,7 +104,6 @@ impl PathTemplate {
         let mut path = String::new();
         let mut value = Some(value);
         for part in &self.0 {
-            path.push('/');
             path.push_str(match part {
                 PathPart::Literal(text) => text,
                 PathPart::Param(_) => value.take()?,
@@ -108,7 +115,14 @@ impl PathTemplate {
 
     /// The segment of a parameter, counted from 0.
     pub(crate) fn segment_of(&self, parameter: usize) -> Option<usize> {
-        let mut parts = self.0.iter();
-        parts.position(|part| *part == PathPart::Param(parameter))
+        let at = self
+            .0
+            .iter()
+            .position(|part| *part == PathPart::Param(parameter))?;
+        let slashes = self.0[..at].iter().map(|part| match part {
+            PathPart::Literal(text) => text.matches('/').count(),
+            PathPart::Param(_) | PathPart::Tail => 0,
+        });
+        Some(slashes.sum::<usize>() - 1)
     }
 }
