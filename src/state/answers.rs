@@ -148,7 +148,7 @@ impl Answers {
         let worker = Worker {
             table: Some(table),
             path: path.clone(),
-            shown: Arc::clone(&shown),
+            shown: shown.clone(),
             last_purge: 0,
         };
         let started = thread::Builder::new().name("answers.db".to_owned());
@@ -197,7 +197,7 @@ impl Answers {
         let Some(handle) = &self.0 else {
             return;
         };
-        let shown = Arc::clone(&handle.shown);
+        let shown = handle.shown.clone();
         let is_sent = handle.send(row.value.body.len(), move |table, last_purge| {
             if row.purge < last_purge || !table.put(&row)? {
                 lock(&shown).dropped += 1;
@@ -245,7 +245,7 @@ impl Answers {
     /// stored responses that name a block above the highest of these are not known to
     /// stand.
     pub async fn blocks(&self, tip: &Arc<str>) -> Vec<BlockHash> {
-        let (Some(handle), tip) = (&self.0, Arc::clone(tip)) else {
+        let (Some(handle), tip) = (&self.0, tip.clone()) else {
             return Vec::new();
         };
         let read = handle.read(PURGE, move |table| table.blocks(&tip));
@@ -254,7 +254,7 @@ impl Answers {
 
     /// Adds known blocks of a tip, as they were known when the purge `purge` was the last.
     pub fn put_blocks(&self, tip: &Arc<str>, blocks: Vec<BlockHash>, purge: u64) {
-        let (Some(handle), tip) = (&self.0, Arc::clone(tip)) else {
+        let (Some(handle), tip) = (&self.0, tip.clone()) else {
             return;
         };
         // Where it is not sent, what names these blocks is not known to stand.
@@ -306,7 +306,7 @@ impl Handle {
         act: impl FnOnce(&mut AnswersTable, u64) -> rusqlite::Result<()> + Send + 'static,
     ) -> bool {
         let bytes = u32::try_from(bytes.max(LEAST_BYTES)).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.room).try_acquire_many_owned(bytes);
+        let room = self.room.clone().try_acquire_many_owned(bytes);
         let Some(room) = room.ok().filter(|_| lock(&self.shown).fault.is_none()) else {
             return false;
         };

@@ -95,7 +95,6 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     // Exclusive before the first access: then there is no shared memory beside it.
     database.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     database.pragma_update(None, "journal_mode", "WAL")?;
-    database.pragma_update(None, "trusted_schema", false)?;
     database.pragma_update(None, "cell_size_check", true)?;
     Ok(database)
 }

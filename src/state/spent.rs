@@ -94,7 +94,7 @@ impl Spent {
         let (journal, earlier) = Journal::open(path, &boot_id(), now(clock))?;
         let (commands, received) = mpsc::sync_channel(MOST_WAITING);
         let fault = Arc::new(Fault::new());
-        let (own, clock_of_thread) = (Arc::clone(&fault), clock.clone());
+        let (own, clock_of_thread) = (fault.clone(), clock.clone());
         let started = thread::Builder::new().name("spent.db".to_owned());
         let lock_of_thread = lock.clone();
         let started = started.spawn(move || {

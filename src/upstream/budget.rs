@@ -46,6 +46,7 @@ const STEPS: u32 = 240;
 /// The requests of one key that count.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
+    /// They may change: requests that were taken still count.
     pub(super) limits: Limits,
     /// Requests taken that have not ended.
     in_flight: usize,
@@ -56,18 +57,12 @@ pub(crate) struct Budget {
     blocked_until: Moment,
     reported: ReportedLimits,
     /// Probes of the tip a minute, for which a part is kept.
-    probes: u32,
+    pub(super) probes: u32,
     /// The earliest moment for the next request that is paced.
     next_paced: Moment,
 }
 
 impl Budget {
-    /// Changes the limits and the probes a minute. Requests that were taken still count.
-    pub(crate) fn set_limits(&mut self, limits: Limits, probes: u32) {
-        self.limits = limits;
-        self.probes = probes;
-    }
-
     /// Counts what an earlier process has spent. Where there is a limit, nothing can be taken
     /// before what it may have spent beside that has left the windows.
     pub(crate) fn count_earlier(&mut self, ended: &[Moment], unknown_until: Moment) {

@@ -117,14 +117,14 @@ impl ProviderKey {
         let split = self.shared.as_ref().map(|shared| shared.split(how.limits));
         let own = match (&mut state.floor, split) {
             (Some(floor), Some(split)) => {
-                floor.set_limits(split.floor, 0);
+                floor.limits = split.floor;
                 state.pool = split.pool;
                 how.limits
             }
             (_, Some(split)) => split.floor,
             (_, None) => how.limits,
         };
-        state.budget.set_limits(own, how.probes);
+        (state.budget.limits, state.budget.probes) = (own, how.probes);
         state.has_several_hosts = how.hosts.iter().any(|host| *host != how.hosts[0]);
         state
             .hosts

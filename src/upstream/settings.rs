@@ -334,16 +334,12 @@ impl Settings {
 /// Whether requests to this URL can be read on the way: plain http to another
 /// machine.
 fn is_exposed(url: &Uri) -> bool {
-    if url.scheme_str() != Some("http") {
-        return false;
-    }
-    let host = url
-        .host()
-        .unwrap_or("")
-        .trim_start_matches('[')
-        .trim_end_matches(']');
-    let loopback = host.parse::<IpAddr>().map(|address| address.is_loopback());
-    !loopback.unwrap_or(host.eq_ignore_ascii_case("localhost"))
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_local = match host.parse::<IpAddr>() {
+        Ok(address) => address.is_loopback(),
+        Err(_name) => host.eq_ignore_ascii_case("localhost"),
+    };
+    url.scheme_str() == Some("http") && !is_local
 }
 
 /// Reads the URLs of an upstream in proxy.toml.

@@ -17,7 +17,7 @@ fn set(budget: &mut Budget, per_minute: usize, per_second: usize, probes: u32) {
         per_minute: limit(per_minute),
         per_second: limit(per_second),
     };
-    budget.set_limits(limits, probes);
+    (budget.limits, budget.probes) = (limits, probes);
 }
 
 fn at(millis: u64) -> Moment {
@@ -170,5 +170,28 @@ proptest! {
             prop_assert_eq!(budget.wait(then, is_probe), None);
             now = then;
         }
+    }
+}
+
+/// All is sent as soon as it may be, and counted by a clock that runs slower and ticks every
+/// four milliseconds.
+#[test]
+fn the_windows_are_longer_by_what_clocks_differ() {
+    let (mut budget, mut now, mut counted) = (budget(20, 4, 0), 0, Vec::new());
+    while counted.len() < 200 {
+        match take(&mut budget, now) {
+            Err(wait) => now += u64::try_from(wait).unwrap(),
+            Ok(()) => {
+                budget.end(Some(at(now)));
+                counted.push(now * 999_250 / 1_000_000 / 4 * 4);
+            }
+        }
+    }
+    for (most, span) in [(20, 60_000), (4, 1_000)] {
+        let mut windows = counted.windows(most + 1);
+        assert!(
+            windows.all(|window| window[most] - window[0] >= span),
+            "{span}"
+        );
     }
 }

@@ -195,8 +195,9 @@ proptest! {
             per_second: Some(3),
         };
         let (mut with_reports, mut without) = (Budget::default(), Budget::default());
-        with_reports.set_limits(limits, 2);
-        without.set_limits(limits, 2);
+        for budget in [&mut with_reports, &mut without] {
+            (budget.limits, budget.probes) = (limits, 2);
+        }
         let mut now = Moment::from_nanos(1 << 50);
         for (pause, is_probe, report) in steps {
             now = now + Duration::from_millis(pause);

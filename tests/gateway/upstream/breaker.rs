@@ -29,7 +29,7 @@ fn assert_refused(answer: &Answer) {
 }
 
 #[tokio::test]
-async fn connections_that_are_closed_open_the_breaker_and_stale_answers_are_served() {
+async fn connections_that_are_closed_or_refused_open_the_breaker_and_stale_answers_are_served() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).config(AT_ONCE).manual().start();
     assert_eq!(gateway.get(TOKEN).await.status, 200);
@@ -49,10 +49,6 @@ async fn connections_that_are_closed_open_the_breaker_and_stale_answers_are_serv
     gateway.advance(1_000);
     assert_eq!(gateway.get(&token(12)).await.status, 502);
     assert!(!is_open(&gateway).await);
-}
-
-#[tokio::test]
-async fn refused_connections_open_the_breaker() {
     let (_held, address) = refusing();
     let setup = Setup::at(&format!("http://{address}"));
     let gateway = setup.config(AT_ONCE).manual().start();
