@@ -184,28 +184,19 @@ fn write_event(entry: &LogEntry<'_>) {
         target: TARGET,
         client = %entry.client,
         method = method.as_deref(),
-        version = match entry.version {
-            Version::HTTP_10 => "1.0",
-            Version::HTTP_2 => "2",
-            // There are no others on the listeners.
-            _ => "1.1",
-        },
+        version = ?entry.version,
         path = entry.target().as_deref(),
         query = entry.query().as_deref(),
         route = entry.route,
         status = entry.status,
         bytes = entry.bytes,
-        duration_us = micros(entry.duration),
+        duration_us = entry.duration.as_micros() as u64,
         cache = entry.kind.name(),
         reason = entry.kind.reason().map(Reason::name),
-        upstream_us = entry.upstream.map(micros),
+        upstream_us = entry.upstream.map(|time| time.as_micros() as u64),
         request_id = entry.request_id.as_str(),
         trace_id = trace::id_for(entry.fields).map(display),
     );
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A part of a request as a line has it: bounded, and without a client token or a key of

@@ -59,8 +59,6 @@ pub struct Admin {
     pub reloads: Arc<Reloads>,
     /// The public listeners, with what is known of their certificates at a time.
     pub listeners: Box<dyn Fn(SystemTime) -> Vec<BoundListener> + Send + Sync>,
-    /// The number of worker threads.
-    pub workers: usize,
     /// The source of the configuration.
     pub config: String,
     /// When the process began to serve.
@@ -255,14 +253,13 @@ fn victim(open: &[(Client, AbortHandle)]) -> usize {
 /// or missing upstream shows there first.
 fn ready(gateway: &Gateway) -> Response<Body> {
     let missing = gateway.not_ready();
-    let (status, mut why) = match missing.is_empty() {
-        true => (StatusCode::OK, "ready\n".to_owned()),
-        false => (StatusCode::SERVICE_UNAVAILABLE, String::new()),
-    };
-    for missing in missing {
-        why.push_str(&format!("not ready: {missing}\n"));
+    match missing.is_empty() {
+        true => text(StatusCode::OK, "ready\n"),
+        false => {
+            let why = format!("not ready: {}\n", missing.join("; "));
+            text(StatusCode::SERVICE_UNAVAILABLE, why)
+        }
     }
-    text(status, why)
 }
 
 #[cfg(test)]

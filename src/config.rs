@@ -231,7 +231,7 @@ fn check(file: &File, upstreams: &[upstream::Settings], problems: &mut Vec<Strin
     let level = &file.log.level;
     refuse(
         problems,
-        !telemetry::is_filter(level),
+        telemetry::filter(level).is_none(),
         format!("log.level is {level:?}; allowed is {}", telemetry::FILTER),
     );
     let sample = file.telemetry.sample;

@@ -179,8 +179,7 @@ impl TlsCounts {
 }
 
 /// The counts of one route.
-#[derive(Debug, Default)]
-struct RouteCounts([Shard; SHARDS]);
+type RouteCounts = [Shard; SHARDS];
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -251,7 +250,7 @@ impl Meter {
         let route = route.map_or(0, |route| usize::from(route) + 1);
         let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES) - 1;
         if let Some(counts) = self.routes.get(route) {
-            let shard = &counts.0[connection as usize % SHARDS];
+            let shard = &counts[connection as usize % SHARDS];
             let counts = &shard.0[kind.index()];
             counts.classes[class].fetch_add(1, Relaxed);
             counts.times.count(took);
@@ -261,7 +260,7 @@ impl Meter {
     /// The counts of each kind of requests that there were, by route.
     pub fn snapshot(&self) -> Vec<RequestCounts> {
         let mut rows = Vec::new();
-        for (route, RouteCounts(shards)) in self.routes.iter().map(|route| &**route).enumerate() {
+        for (route, shards) in self.routes.iter().enumerate() {
             for (kind, outcome) in KIND_NAMES.into_iter().enumerate() {
                 let mut row = RequestCounts {
                     route: route.checked_sub(1),
@@ -269,7 +268,7 @@ impl Meter {
                     classes: [0; CLASSES],
                     times: LatencyHistogram::default(),
                 };
-                for Shard(kinds) in shards {
+                for Shard(kinds) in &**shards {
                     row.times.add(&kinds[kind].times.snapshot());
                     for (count, more) in row.classes.iter_mut().zip(&kinds[kind].classes) {
                         *count += more.load(Relaxed);

@@ -23,18 +23,12 @@ pub(crate) const PATH: &str = "/openapi.json";
 struct Base {
     /// The document without its paths.
     document: Value,
-    /// What a document has in addition if clients need a token.
-    security: Security,
+    /// The members `security` and `schemes` of a document if clients need a token.
+    security: Value,
     /// The responses of each operation.
     responses: Map<String, Value>,
     /// The content of 200, by tag.
     bodies: Map<String, Value>,
-}
-
-#[derive(Deserialize)]
-struct Security {
-    security: Value,
-    schemes: Value,
 }
 
 /// The document. `requires_token` is whether clients need a token.
@@ -56,8 +50,8 @@ pub fn document(routes: &RouteTable, requires_token: bool) -> Value {
         tags.retain(|tag| tag["name"].as_str().is_some_and(|name| used.contains(name)));
     }
     if requires_token {
-        document["security"] = base.security.security;
-        document["components"]["securitySchemes"] = base.security.schemes;
+        document["security"] = base.security["security"].clone();
+        document["components"]["securitySchemes"] = base.security["schemes"].clone();
     }
     document
 }

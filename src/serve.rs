@@ -159,7 +159,7 @@ impl Server {
             stopped,
             threads: Mutex::new(threads),
         };
-        let admin = server.admin(access, workers.len(), options.config_name);
+        let admin = server.admin(access, options.config_name);
         let (open, stop) = (listeners.clone(), stopping.clone());
         server.spawn("control", control, move || {
             control::run(admin_socket, Arc::new(admin), open, changes, stop)
@@ -176,14 +176,13 @@ impl Server {
     }
 
     /// What the admin listener shows and changes.
-    fn admin(&self, access: Arc<ArcSwap<Access>>, workers: usize, config: String) -> Admin {
+    fn admin(&self, access: Arc<ArcSwap<Access>>, config: String) -> Admin {
         let bound = self.listeners.clone();
         Admin {
             current: self.current.clone(),
             access,
             reloads: self.reloads.clone(),
             listeners: Box::new(move |now| bound.bound(now)),
-            workers,
             config,
             since: self.first.clock.now(),
             drain: self.drain.subscribe(),

@@ -59,12 +59,13 @@ pub enum Format {
 /// What a filter may be, for error texts.
 pub const FILTER: &str = "a level (error, warn, info, debug, trace, off) or a list such as \"info,ordgate::access=debug\"";
 
-/// What ordgate's own targets begin with.
-const OWN: &str = "ordgate";
-
-/// Whether a text is a filter. A single word must be a level: the parser of
+/// The filter of a text, if it is one: a single word must be a level, since the parser of
 /// tracing would take any other word for a target, and log only that.
-pub fn is_filter(text: &str) -> bool {
+///
+/// A level without a target is that of ordgate's own messages. Of the libraries, which have
+/// warnings that a client can cause with a single frame, it lets errors through, and what the
+/// text names.
+pub fn filter(text: &str) -> Option<Targets> {
     let is_level = |word: &str| {
         let levels = ["error", "warn", "info", "debug", "trace", "off"];
         levels.iter().any(|level| level.eq_ignore_ascii_case(word))
@@ -76,21 +77,13 @@ pub fn is_filter(text: &str) -> bool {
         }
         None => is_level(part),
     };
-    text.split(',').all(fits) && text.parse::<Targets>().is_ok()
-}
-
-/// The filter of a text. A level without a target is that of ordgate's own messages. Of
-/// the libraries, which have warnings that a client can cause with a single frame, it lets
-/// errors through, and what the text names.
-fn targets(text: &str) -> Option<Targets> {
-    let named: Targets = text.parse().ok()?;
+    let named: Targets = text.parse().ok().filter(|_| text.split(',').all(fits))?;
     let Some(level) = named.default_level() else {
         return Some(named);
     };
-    let of_libraries = level.min(LevelFilter::ERROR);
-    let own = [(OWN, level)];
-    let targets = own.into_iter().chain(named.iter()).collect::<Targets>();
-    Some(targets.with_default(of_libraries))
+    let own = [("ordgate", level)].into_iter();
+    let targets = own.chain(named.iter()).collect::<Targets>();
+    Some(targets.with_default(level.min(LevelFilter::ERROR)))
 }
 
 /// Starts logging to standard error.
@@ -98,7 +91,7 @@ fn targets(text: &str) -> Option<Targets> {
 /// # Errors
 /// If logging has started already.
 pub fn begin(settings: &Settings) -> Result<(), TryInitError> {
-    let filter = targets(&settings.level).unwrap_or_default();
+    let filter = filter(&settings.level).unwrap_or_default();
     let terminal = io::stderr().is_terminal();
     let json = match settings.format {
         Format::Auto => !terminal,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::SystemTime;
 
 use http::header::{REFERER, USER_AGENT};
-use http::{HeaderName, HeaderValue, Version};
+use http::{HeaderName, HeaderValue};
 
 use super::{LogEntry, shown};
 use crate::identify::Client;
@@ -21,16 +21,10 @@ pub(super) fn line(entry: &LogEntry<'_>) -> String {
         Some(target) => {
             let query = entry.query().map(|query| format!("?{query}"));
             let request = format!(
-                "{} {}{} {}",
+                "{} {target}{} {:?}",
                 entry.method(),
-                target,
                 query.unwrap_or_default(),
-                match entry.version {
-                    Version::HTTP_10 => "HTTP/1.0",
-                    Version::HTTP_2 => "HTTP/2.0",
-                    // There are no others on the listeners.
-                    _ => "HTTP/1.1",
-                }
+                entry.version,
             );
             escaped(&request)
         }

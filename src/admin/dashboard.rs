@@ -8,17 +8,14 @@ use http::{HeaderValue, Response};
 use super::response::typed;
 use crate::wire::Body;
 
-const HTML: &str = "text/html; charset=utf-8";
-const CSS: &str = "text/css; charset=utf-8";
-const ICON: &str = "image/svg+xml";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Path, media type and content.
 #[rustfmt::skip]
 const FILES: [(&str, &str, &[u8]); 10] = [
-    ("/", HTML, include_bytes!("dashboard/index.html")),
-    ("/dashboard/page.css", CSS, include_bytes!("dashboard/page.css")),
-    ("/dashboard/icon.svg", ICON, include_bytes!("dashboard/icon.svg")),
+    ("/", "text/html; charset=utf-8", include_bytes!("dashboard/index.html")),
+    ("/dashboard/page.css", "text/css; charset=utf-8", include_bytes!("dashboard/page.css")),
+    ("/dashboard/icon.svg", "image/svg+xml", include_bytes!("dashboard/icon.svg")),
     ("/dashboard/main.js", SCRIPT, include_bytes!("dashboard/main.js")),
     ("/dashboard/text.js", SCRIPT, include_bytes!("dashboard/text.js")),
     ("/dashboard/source.js", SCRIPT, include_bytes!("dashboard/source.js")),

@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use http::header::{ETAG, VARY};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::query::{listed, public_target, value};
 use crate::cache::date;
@@ -47,9 +47,10 @@ impl Next {
         }
     }
 
-    fn fetch(why: impl Into<String>, keys: &[Key]) -> Self {
+    fn fetch<'k>(why: impl Into<String>, keys: impl IntoIterator<Item = &'k Key>) -> Self {
+        let targets = keys.into_iter().map(|key| key.target().to_owned());
         Self {
-            upstream_requests: keys.iter().map(|key| key.target().to_owned()).collect(),
+            upstream_requests: targets.collect(),
             ..Self::new("fetch", why)
         }
     }
@@ -68,82 +69,73 @@ pub(super) async fn answer(gateway: &Gateway, query: Option<&str>) -> Result<Val
     let raw = raw.filter(|raw| !raw.contains('&'));
     let raw = raw.ok_or_else(|| Invalid::new("url", query.unwrap_or(""), allowed))?;
     let url = value("url", raw)?;
-    let mut known = Map::new();
-    known.insert("url".into(), url.as_str().into());
+    let mut known = json!({ "url": url });
     let next = explain(gateway, &public_target(&url)?, &mut known).await;
-    known.insert("next".into(), json!(next));
-    Ok(known.into())
+    known["next"] = json!(next);
+    Ok(known)
 }
 
 /// Adds what is known of a target; returns what the next request for it does.
-async fn explain(gateway: &Gateway, target: &Uri, known: &mut Map<String, Value>) -> Next {
+async fn explain(gateway: &Gateway, target: &Uri, known: &mut Value) -> Next {
     let Some(found) = gateway.routes.find(target.path()) else {
-        known.insert("route".into(), Value::Null);
+        known["route"] = Value::Null;
         let mut documents = gateway.documents.iter();
         if documents.any(|document| document.path == target.path()) {
             return Next::new("answer itself", "This is a document of ordgate's own");
         }
         let paths = listed(&gateway.routes, |route| &route.request.path);
-        return Next::new(
-            "refuse with 404",
-            format!("No route has this path; there are {paths}"),
-        );
+        let why = format!("No route has this path; there are {paths}");
+        return Next::new("refuse with 404", why);
     };
-    let (route, now) = (found.route, gateway.clock.now());
-    let upstream = gateway.upstreams.get(route.upstream.number);
+    let (route, fill, now) = (found.route, &gateway.fill, gateway.clock.now());
     let key = route.canonical(&found.captures, target.query());
-    known.insert("route".into(), json!(route.name));
-    known.insert("mode".into(), json!(route.cache.mode));
-    known.insert("upstream".into(), upstream.name().into());
-    known.insert("validates".into(), key.is_ok().into());
+    known["route"] = json!(route.name);
+    known["mode"] = json!(route.cache.mode);
+    known["upstream"] = gateway.upstreams.get(route.upstream.number).name().into();
+    known["validates"] = key.is_ok().into();
     let lookup = match key {
-        Ok(key) => gateway.fill.lookup_key(route, key),
+        Ok(key) => fill.lookup_key(route, key),
         Err(wrong) => return Next::new("refuse with 400", wrong.to_string()),
     };
     let key = &lookup.key;
-    known.insert("key".into(), key.target().into());
+    known["key"] = key.target().into();
     if route.cache.mode == Mode::Chain {
-        let tip = gateway.fill.chain.tip(route.cache.tip);
-        let tip = json!({
+        let tip = fill.chain.tip(route.cache.tip);
+        known["tip"] = json!({
             "name": tip.source.name,
             "known": tip.is_known(now),
             "height": tip.read(|ledger| ledger.tip_height()),
             "epoch": tip.view().epoch,
         });
-        known.insert("tip".into(), tip);
     }
     let judged = gateway.cache.get(key, now);
-    let stored = match route.is_plain() {
+    known["stored"] = match route.is_plain() {
         true => variants(gateway, route, key, now),
-        false => json!(
-            judged
-                .as_ref()
-                .map(|judged| response(gateway, route, judged))
-        ),
+        false => judged
+            .as_ref()
+            .map(|judged| response(gateway, route, judged))
+            .into(),
     };
-    known.insert("stored".into(), stored);
-    known.insert("under_way".into(), gateway.fill.is_under_way(key).into());
-    let windows = gateway.fill.windows_of(key);
+    known["under_way"] = fill.is_under_way(key).into();
+    let windows = fill.windows_of(key);
     let is_on = gateway.state.answers.is_on();
     let mut kept = Vec::new();
     for key in std::iter::once(key).chain(&windows).filter(|_| is_on) {
-        if gateway.fill.is_kept(key).await {
+        if fill.is_kept(key).await {
             kept.push(key.target());
         }
     }
-    known.insert("on_disk".into(), is_on.then_some(!kept.is_empty()).into());
-    let targets = windows.iter().map(Key::target);
-    known.insert("windows".into(), targets.collect::<Value>());
+    known["on_disk"] = is_on.then_some(!kept.is_empty()).into();
+    known["windows"] = windows.iter().map(Key::target).collect();
     let mut next = next(gateway, route, &lookup, judged.as_ref(), now);
     let sends = &mut next.upstream_requests;
     sends.retain(|target| !kept.contains(&&**target));
-    match next.does == "fetch" && !kept.is_empty() && sends.is_empty() {
-        true => Next::new(
-            "look it up on disk",
-            "It is in the state directory; the upstream is asked only if it is not known to stand",
-        ),
-        false => next,
+    if next.does == "fetch" && !kept.is_empty() && next.upstream_requests.is_empty() {
+        let why =
+            "It is in the state directory; the upstream is asked only if it is not known to stand";
+        return Next::new("look it up on disk", why);
     }
+    next
 }
 
 /// What the next request would do. `judged` is the response that is stored under the key,
@@ -156,11 +148,8 @@ fn next(
     now: Moment,
 ) -> Next {
     // The address matters only to a response that varies by it.
-    let request = (
-        &Method::GET,
-        &HeaderMap::new(),
-        Ipv4Addr::UNSPECIFIED.into(),
-    );
+    let address = Ipv4Addr::UNSPECIFIED.into();
+    let request = (&Method::GET, &HeaderMap::new(), address);
     let plan = || plan(gateway, route, &lookup.key, now);
     match gateway.fill.decide(route, lookup, request, now) {
         Decision::Serve {
@@ -174,7 +163,7 @@ fn next(
         Decision::Fetch {
             why: Forward::Bypass,
             ..
-        } => Next::fetch("The route stores nothing", std::slice::from_ref(&lookup.key)),
+        } => Next::fetch("The route stores nothing", [&lookup.key]),
         Decision::Fetch {
             stored: Some(stored),
             ..
@@ -190,7 +179,7 @@ fn next(
         Decision::Fetch { stored: None, .. } => match judged.map(|judged| judged.freshness) {
             Some(Freshness::Fresh { .. } | Freshness::BecameFinal { .. }) => Next::fetch(
                 "The response stored for this height is of another block than the requested hash, because of a reorg, so the hash is fetched",
-                std::slice::from_ref(lookup.requested()),
+                [lookup.requested()],
             ),
             Some(Freshness::Stale { .. }) => {
                 plan().because("The stored response is too old to be served, even stale")
@@ -220,7 +209,7 @@ fn fresh(judged: &JudgedResponse) -> String {
 /// How a key would be fetched.
 fn plan(gateway: &Gateway, route: &Route, key: &Key, now: Moment) -> Next {
     if route.is_plain() {
-        return Next::fetch("it is requested from the origin", std::slice::from_ref(key));
+        return Next::fetch("it is requested from the origin", [key]);
     }
     let requests = gateway.fill.requests(key);
     let failed = |key| gateway.fill.failures.recent(key, now);

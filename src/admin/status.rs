@@ -1,7 +1,7 @@
 //! `/status`: the state of the gateway as JSON, from the snapshots of its parts. `/metrics`
 //! has the same figures.
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 
 use super::Admin;
@@ -14,15 +14,7 @@ use crate::log_writer::Destination;
 use crate::meter::LatencyHistogram;
 use crate::meter::errors::AnsweredError;
 use crate::sync::lock;
-use crate::telemetry::process::ProcessFigures;
-
-/// What stays as it is in a value of a query.
-const QUERY_VALUE: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'/')
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+use crate::telemetry::process;
 
 /// The body of `/status`: the figures but for the buckets of histograms.
 pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
@@ -60,9 +52,8 @@ pub(super) fn figures(admin: &Admin, gateway: &Gateway) -> Value {
         "uptime_seconds": gateway.clock.now().since(admin.since).as_secs(),
         "listen": listeners.first().map(|listener| &listener["address"]),
         "listeners": listeners,
-        "workers": admin.workers,
         "config": admin.config,
-        "process": ProcessFigures::read(),
+        "process": process::figures(),
         "reload": admin.reloads.status(),
         "connections": **totals,
         "tls_handshakes": totals.tls.snapshot(),
@@ -111,7 +102,7 @@ fn add_requests(gateway: &Gateway, status: &mut Value) {
                 json!({ "route": route, "outcome": outcome, "class": class, "requests": count }),
             );
         }
-        let mut own = json!(row.times);
+        let mut own = row.times.summary();
         own["route"] = route.into();
         own["outcome"] = outcome.into();
         latency.push(own);
@@ -131,7 +122,7 @@ fn add_requests(gateway: &Gateway, status: &mut Value) {
     }
     status["requests"] = requests.into();
     status["latency"] = latency.into();
-    status["latency_total"] = json!(total);
+    status["latency_total"] = total.summary();
     status["histograms"] = json!({ "requests": times, "waits": waits, "first_byte": first_byte });
 }
 
@@ -140,7 +131,6 @@ fn listener(listener: &BoundListener) -> Value {
     json!({
         "address": listener.address,
         "name": settings.name,
-        "proxy_protocol": settings.proxy_protocol,
         "tls": settings.tls.as_ref().map(|tls| {
             json!({ "min_version": tls.min_version, "certificates": listener.certificates })
         }),
@@ -190,8 +180,8 @@ fn client_tokens(gateway: &Gateway) -> Value {
 fn errors(gateway: &Gateway, label: impl Fn(Client) -> String) -> Value {
     let clock = &gateway.clock;
     let row = |error: AnsweredError| {
-        let url = || utf8_percent_encode(&error.target, QUERY_VALUE);
-        let url = (!error.is_cut).then(|| format!("/explain?url={}", url()));
+        let url = utf8_percent_encode(&error.target, NON_ALPHANUMERIC);
+        let url = (!error.is_cut).then(|| format!("/explain?url={url}"));
         json!({
             "at": date::value(clock.wall(error.at)).to_str().ok(),
             "ago_seconds": clock.now().since(error.at).as_secs(),

@@ -121,7 +121,7 @@ pub(super) fn load(path: Option<&Path>, mut overrides: String) -> Result<(Config
         set(&mut overrides, "shared.replicas", i64::from(count.get()));
     }
     if let Some(text) = variable("ORDGATE_LOG") {
-        if !telemetry::is_filter(&text) {
+        if telemetry::filter(&text).is_none() {
             bail!("ORDGATE_LOG is {text:?}; allowed is {}", telemetry::FILTER);
         }
         set(&mut overrides, "log.level", text);

@@ -4,7 +4,6 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
 /// The upper bounds of the buckets in microseconds; one more bucket has all longer times.
@@ -45,33 +44,10 @@ impl Times {
 }
 
 /// How long requests took, as counted at a moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(into = "Quantiles")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LatencyHistogram {
     counts: [u64; BUCKETS],
     sum_nanos: u64,
-}
-
-/// A histogram in `/status`.
-#[derive(Serialize)]
-struct Quantiles {
-    count: u64,
-    p50_ms: Option<f64>,
-    p90_ms: Option<f64>,
-    p99_ms: Option<f64>,
-}
-
-impl From<LatencyHistogram> for Quantiles {
-    fn from(times: LatencyHistogram) -> Self {
-        // With three digits after the point: microseconds.
-        let millis = |q| Some((times.quantile(q)?.as_secs_f64() * 1e6).round() / 1e3);
-        Self {
-            count: times.count(),
-            p50_ms: millis(0.5),
-            p90_ms: millis(0.9),
-            p99_ms: millis(0.99),
-        }
-    }
 }
 
 impl LatencyHistogram {
@@ -119,6 +95,18 @@ impl LatencyHistogram {
             *count += more;
         }
         self.sum_nanos += other.sum_nanos;
+    }
+
+    /// How many there were, and quantiles in milliseconds, for `/status`.
+    pub(crate) fn summary(&self) -> Value {
+        // With three digits after the point: microseconds.
+        let millis = |q| Some((self.quantile(q)?.as_secs_f64() * 1e6).round() / 1e3);
+        json!({
+            "count": self.count(),
+            "p50_ms": millis(0.5),
+            "p90_ms": millis(0.9),
+            "p99_ms": millis(0.99),
+        })
     }
 
     /// The counts of the buckets and the sum in seconds, for `/metrics`.

@@ -1,6 +1,8 @@
 //! `/metrics`: the figures of `/status` as OpenMetrics text. [`FAMILIES`] says which member
 //! of `/status` is which metric.
 
+use std::fmt::Display;
+
 use serde_json::Value;
 
 use crate::meter::latency::BOUNDS;
@@ -112,15 +114,16 @@ pub fn render(figures: &Value) -> String {
             "# HELP {name} {help}\n# TYPE {name} {type_name}\n"
         ));
         for (labels, value) in found {
-            for (suffix, more, value) in samples(*kind, value) {
-                let labels = labels.iter().chain(&more);
-                let labels = labels.map(|(label, value)| format!("{label}=\"{}\"", escaped(value)));
-                let labels = labels.collect::<Vec<_>>().join(",");
+            let labels = labels.iter();
+            let labels = labels.map(|(label, value)| format!("{label}=\"{}\"", escaped(value)));
+            let labels: Vec<_> = labels.collect();
+            samples(*kind, value, |suffix, more, value| {
+                let labels = [&labels[..], more].concat().join(",");
                 text.push_str(&match labels.is_empty() {
                     true => format!("{name}{suffix} {value}\n"),
                     false => format!("{name}{suffix}{{{labels}}} {value}\n"),
                 });
-            }
+            });
         }
     }
     text.push_str("# EOF\n");
@@ -185,24 +188,19 @@ fn set(labels: &mut Labels, label: &str, value: &str) {
     labels.push((label.to_owned(), value.to_owned()));
 }
 
-/// A sample: what follows the family's name, a label of its own, and its value.
-type Sample = (&'static str, Option<(String, String)>, String);
-
-/// The samples of a member.
-fn samples(kind: Kind, value: &Value) -> Vec<Sample> {
-    let flag = |is: bool| u8::from(is).to_string();
+/// Calls `add` for each sample of a member, with what follows the family's name, a label of its
+/// own, and its value.
+fn samples(kind: Kind, value: &Value, mut add: impl FnMut(&str, &[String], &dyn Display)) {
     match kind {
-        Gauge if value.is_boolean() => vec![("", None, flag(*value == true))],
-        Counter | Gauge if !value.is_number() => Vec::new(),
-        Counter => vec![("_total", None, value.to_string())],
-        Gauge => vec![("", None, value.to_string())],
-        Present => vec![("", None, flag(!value.is_null()))],
+        Gauge if value.is_boolean() => add("", &[], &u8::from(*value == true)),
+        Counter | Gauge if !value.is_number() => {}
+        Counter => add("_total", &[], value),
+        Gauge => add("", &[], value),
+        Present => add("", &[], &u8::from(!value.is_null())),
         OneOf(label, all) => {
-            let one = |one: &&str| {
-                let label = Some((label.to_owned(), (*one).to_owned()));
-                ("", label, flag(value == *one))
-            };
-            all.iter().map(one).collect()
+            for one in all {
+                add("", &[format!("{label}=\"{one}\"")], &u8::from(value == one));
+            }
         }
         Histogram => {
             let bounds = BOUNDS
@@ -210,14 +208,12 @@ fn samples(kind: Kind, value: &Value) -> Vec<Sample> {
                 .map(|micros| format!("{:?}", *micros as f64 / 1e6));
             let counts = value["counts"].as_array().into_iter().flatten();
             let mut total = 0;
-            let mut samples = Vec::new();
             for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(counts) {
                 total += count.as_u64().unwrap_or(0);
-                samples.push(("_bucket", Some(("le".to_owned(), bound)), total.to_string()));
+                add("_bucket", &[format!("le=\"{bound}\"")], &total);
             }
-            samples.push(("_sum", None, value["sum"].to_string()));
-            samples.push(("_count", None, total.to_string()));
-            samples
+            add("_sum", &[], &value["sum"]);
+            add("_count", &[], &total);
         }
     }
 }
