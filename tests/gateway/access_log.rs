@@ -20,18 +20,20 @@ fn file(keys: &str) -> (tempfile::TempDir, String) {
     (directory, path)
 }
 
-/// The lines of the access log.
-fn lines(errors: &str) -> Vec<Value> {
+/// The lines of the log with this target.
+fn lines(errors: &str, target: &str) -> Vec<Value> {
     let lines = errors
         .lines()
         .map(|line| serde_json::from_str(line).unwrap());
     lines
-        .filter(|line: &Value| line["target"] == "ordgate::access")
+        .filter(|line: &Value| line["target"] == target)
         .collect()
 }
 
+const ACCESS: &str = "ordgate::access";
+
 #[tokio::test]
-async fn a_failure_and_a_stale_answer_have_the_reason() {
+async fn lines_have_the_reason_and_the_trace_id() {
     let upstream = Upstream::start();
     let (_held, path) = file(
         r#"
@@ -48,9 +50,13 @@ async fn a_failure_and_a_stale_answer_have_the_reason() {
     let flags = ["--config", &path];
     let (process, public, admin) = Process::before(&upstream, &flags, &[]);
     let mut client = Client::connect(public).await;
-    assert_eq!(client.get(TOKEN).await.status, 200);
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let parent = format!("00-{trace}-00f067aa0ba902b7-01");
+    let fields = [("traceparent", &*parent)];
+    let fetched = client.request("GET", TOKEN, &fields).await;
+    assert_eq!(fetched.status, 200);
     upstream.always(Reply::status(500, "{}"));
-    let answer = client.get(&token(2)).await;
+    let answer = client.request("GET", &token(2), &fields).await;
     assert_eq!(answer.problem()["reason"], "server_error");
     within("the stored response is stale", async {
         loop {
@@ -68,12 +74,17 @@ async fn a_failure_and_a_stale_answer_have_the_reason() {
     assert_eq!(status["refused"], only, "a stale answer is no refusal");
     process.signal(Signal::TERM);
     let left = process.wait();
-    let lines = lines(&left.errors);
+    let failures = lines(&left.errors, "ordgate::upstream::endpoint");
+    let of_trace = failures.iter().filter(|line| line["trace_id"] == trace);
+    assert_eq!(of_trace.count(), 1, "{}", left.errors);
+    let lines = lines(&left.errors, ACCESS);
     assert_eq!(lines[0]["reason"], Value::Null);
     assert!(lines[0]["upstream_us"].is_u64(), "{}", lines[0]);
+    assert_eq!(lines[0]["trace_id"], trace);
     assert_eq!(lines[1]["reason"], "server_error", "{}", lines[1]);
     assert_eq!(lines[1]["status"], 502);
     let last = lines.last().unwrap();
+    assert_eq!(last["trace_id"], Value::Null, "{last}");
     assert_eq!(last["cache"], "stale", "{last}");
     assert_eq!(last["reason"], "server_error", "{last}");
 }
@@ -89,7 +100,7 @@ async fn the_combined_format_goes_to_standard_output() {
     }
     process.signal(Signal::TERM);
     let left = process.wait();
-    assert!(lines(&left.errors).is_empty(), "{}", left.errors);
+    assert!(lines(&left.errors, ACCESS).is_empty(), "{}", left.errors);
     let found = left
         .out
         .lines()

@@ -139,12 +139,19 @@ async fn a_configured_token_is_required() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).token("secret").start();
     let mut client = Client::connect(gateway.admin).await;
-    // Probes need none, and learn nothing.
-    for path in ["/healthz", "/readyz"] {
+    // Probes and the dashboard's files need none, and learn nothing.
+    for path in ["/healthz", "/readyz", "/", "/dashboard/main.js"] {
         assert_eq!(client.get(path).await.status, 200, "{path}");
     }
     for path in [
-        "/metrics", "/status", "/nowhere", "/explain", "/purge", "/reload",
+        "/metrics",
+        "/status",
+        "/nowhere",
+        "/dashboard/",
+        "/history",
+        "/explain",
+        "/purge",
+        "/reload",
     ] {
         for value in [
             None,

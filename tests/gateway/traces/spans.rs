@@ -1,11 +1,16 @@
 //! Which spans a request has, and that a collector cannot hurt.
 
 use super::collector::Collector;
-use super::{SPAN, parent, trace};
+use super::{SPAN, trace};
 use crate::support::{Client, Reply, TOKEN, Upstream, token};
 
 const TRUSTED: &str =
     "[clients]\ntrusted_proxies = [\"127.0.0.1/32\"]\n[telemetry]\nsample = 0.0\n";
+
+/// A `traceparent` with these flags.
+fn parent(number: u32, flags: &str) -> String {
+    format!("00-{}-{SPAN}-{flags}", trace(number))
+}
 
 #[tokio::test]
 async fn a_miss_has_a_span_and_one_for_each_attempt_and_no_secret() {
