@@ -1,7 +1,8 @@
 //! Fetching what memory does not have, and storing it, for routes of all modes.
 //!
 //! ```text
-//! answer           on routes in mode `chain`: cuts a transaction or a page from windows, or
+//! answer           on routes in mode `chain`: cuts a transaction or a page from windows
+//!                  (`find`, `find_page`), or
 //!   share          leads the fetch of a key, or waits for the one that is under way:
 //!     lead         a task; looks in memory again, then
 //!       recall     in the state directory and at other replicas,
@@ -33,10 +34,10 @@ mod pages;
 mod plain;
 mod purges;
 mod store;
-mod update;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ use crate::cache::outcome::Forward;
 use crate::cache::{Cache, JudgedResponse, StoredResponse};
 use crate::chain::Chain;
 use crate::clock::{Clock, Moment};
-use crate::collapse::{Collapse, Wait};
+use crate::collapse::Collapse;
 use crate::failure_backoff::FailureBackoff;
 use crate::identify::TrustedProxies;
 use crate::log_writer::LogInterval;
@@ -112,6 +113,8 @@ pub(crate) struct Fetch {
     pub(crate) stored: Option<JudgedResponse>,
     /// How urgent it is.
     pub(crate) priority: RequestPriority,
+    /// Whether something was fetched for it, rather than for another that it waited for.
+    pub(crate) has_led: Arc<AtomicBool>,
 }
 
 /// A client's request, as received.
@@ -220,6 +223,7 @@ impl Fill {
             why,
             stored,
             priority,
+            has_led: Arc::default(),
         })
     }
 
@@ -232,33 +236,9 @@ impl Fill {
     pub(crate) fn longest_wait(&self, key: &Key) -> Duration {
         // The leader has deadlines of its own; the last second is for a leader whose
         // runtime has stopped.
-        let lower = self.lower.longest_wait();
         let upstream = self.route(key).map_or(0, |route| route.upstream.number);
         let upstream = self.upstreams.client(upstream).max_wait();
-        upstream + FIRST_PROBE + lower + Duration::from_secs(1)
-    }
-
-    /// The answer to a request that memory does not have, on a route in mode `chain` or
-    /// `override`: from stored windows, or by a fetch. Also says whether other clients'
-    /// fetches gave it.
-    pub(crate) async fn answer(
-        self: &Arc<Self>,
-        key: &Key,
-        wait: Wait,
-        priority: RequestPriority,
-    ) -> (FillResult, bool) {
-        if let Some(route) = self.route(key) {
-            if let Some(stored) = self.cut_transaction(key, route) {
-                // Also on disk: the index by which it was cut does not outlive the process.
-                self.take(key, &stored);
-                let from = AnswerSource::Memory;
-                return (Ok(FillAnswer { stored, from }), false);
-            }
-            if let Some(answered) = self.answer_page(key, route, wait, priority).await {
-                return answered;
-            }
-        }
-        self.fetch(key, Forward::UriMiss, wait, priority).await
+        upstream + FIRST_PROBE + self.lower.longest_wait() + Duration::from_secs(1)
     }
 
     /// Whether all that would be requested for a key is being fetched.

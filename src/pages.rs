@@ -16,10 +16,7 @@ mod windows;
 
 pub use body::BodyIndex;
 pub(crate) use body::Page;
-pub(crate) use windows::{
-    Run, Window, are_consistent, check_window, cut_page, cut_run, ends_before, find_run,
-    of_one_block, windows,
-};
+pub(crate) use windows::{Run, are_consistent, cut_page, cut_run, find_run, of_one_block, windows};
 
 /// The hash of a block, or the ID of a transaction: its bytes in the order in
 /// which the API writes them (the reverse of Bitcoin's internal order).

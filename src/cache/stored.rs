@@ -12,6 +12,7 @@ use super::coding::{CODINGS, Coding};
 use super::metadata::{ClientFreshness, Metadata};
 use super::purge::{CheckedPurge, PurgeSubject};
 use super::reuse::StoredFacts;
+use super::validator::etag;
 use super::vary::secondary_key;
 use crate::chain::ChainStamp;
 use crate::clock::Moment;
@@ -112,24 +113,41 @@ impl OriginFields {
 pub(super) const OVERHEAD: usize = 480;
 
 impl StoredResponse {
-    /// A response that is not of a chain, for benchmarks and tests: received at the start,
-    /// with a lifetime of 9 s.
-    pub fn of_json(body: impl Into<Bytes>) -> Self {
-        let content_type = HeaderValue::from_static("application/json");
-        let metadata = Metadata::of(content_type, ClientFreshness::Nothing);
+    /// A response with these fields, stale and not of a chain. Its ETag is that of its body where
+    /// ordgate prepares the fields.
+    pub(crate) fn new(status: StatusCode, fields: StoredFields, body: Bytes) -> Self {
         Self {
-            status: StatusCode::OK,
-            body: body.into(),
-            etag: HeaderValue::from_static("\"e\""),
-            fields: StoredFields::Prepared(metadata),
+            status,
+            etag: match fields {
+                StoredFields::Prepared(_) => etag(&body),
+                StoredFields::Origin(_) => HeaderValue::from_static(""),
+            },
+            body,
+            fields,
             received: Moment::default(),
-            lifetime: Duration::from_secs(9),
+            lifetime: Duration::ZERO,
             took: Duration::ZERO,
             checked: CheckedPurge::default(),
             is_encodable: false,
             encodings: Encodings::default(),
             stamp: None,
             page: None,
+        }
+    }
+
+    /// A response that is not of a chain, for benchmarks and tests: received at the start,
+    /// with a lifetime of 9 s.
+    pub fn of_json(body: impl Into<Bytes>) -> Self {
+        let content_type = HeaderValue::from_static("application/json");
+        let metadata = Metadata::of(content_type, ClientFreshness::Nothing);
+        Self {
+            etag: HeaderValue::from_static("\"e\""),
+            lifetime: Duration::from_secs(9),
+            ..Self::new(
+                StatusCode::OK,
+                StoredFields::Prepared(metadata),
+                body.into(),
+            )
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{AnswerSource, Fill};
+use super::{Answer, AnswerSource, ClientRequest, Fill};
 use crate::cache::key::Key;
 use crate::cache::outcome::Forward;
 use crate::cache::policy::Mode;
@@ -47,10 +47,11 @@ impl Fill {
             purpose: "block-check",
             ..RequestPriority::own(Priority::Revalidation)
         };
+        let what = (key.clone().into(), Forward::Request, None);
+        let fetch = self.fetch_for(ClientRequest::own(), what, priority);
         let wait = Wait::until(Instant::now() + self.longest_wait(key));
-        let (found, _) = self.fetch(key, Forward::Request, wait, priority).await;
         // Another's fetch of the key may have found it in memory.
-        found.is_ok_and(|found| matches!(found.from, AnswerSource::Upstream { .. }))
+        matches!(fetch.share(wait).await, Ok(Answer::Stored(found)) if matches!(found.from, AnswerSource::Upstream { .. }))
     }
 
     /// The key that shows the block at a height by its first item, which no client's request

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, TRANSFER_ENCODING};
-use http::{HeaderMap, StatusCode, Version};
+use http::{HeaderMap, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep, timeout, timeout_at};
 
-use super::store::Times;
+use super::exchange::Head;
 use super::{Announced, Fetch};
 use crate::reason::Reason;
 use crate::upstream::{Failure, ResponseBody, Slot};
@@ -137,8 +137,7 @@ pub(super) fn is_event_stream(fields: &HeaderMap) -> bool {
 /// An answer that may be stored, and whose body is being collected.
 pub(super) struct Collecting {
     pub(super) fetch: Arc<Fetch>,
-    pub(super) head: (StatusCode, HeaderMap),
-    pub(super) times: Times,
+    pub(super) head: Head,
     pub(super) body: Source,
     pub(super) collector: Collector,
     /// The announced length.
@@ -190,18 +189,16 @@ impl Collecting {
 
     /// Reads to the end, and stores the response. Returns what other requests may do.
     pub(super) async fn run(mut self) -> Announced {
-        let read = self.read().await;
-        let (status, fields) = &self.head;
-        match read {
+        match self.read().await {
             Ok(Read::Whole(body)) => {
-                let stored = (self.fetch).prepare(*status, fields, body, self.times);
+                let stored = self.fetch.prepare(&self.head, body);
                 let announced = self.fetch.store(&Arc::new(stored));
                 self.collector.finish();
                 announced
             }
             Ok(Read::TooMuch) => {
                 self.collector.hand_over(self.body);
-                self.fetch.not_shared(*status)
+                self.fetch.not_shared(self.head.status)
             }
             // Nothing is known of the key: who waits asks again.
             Ok(Read::Closed) => None,

@@ -12,11 +12,13 @@ use http_body_util::BodyExt;
 use tokio::time::Instant;
 
 use super::body::{Collecting, PacedBody, Read, content_length, is_event_stream};
-use super::store::{Times, pass_on};
+use super::fetch::outdated;
 use super::{Announced, Answer, Fetch, FillResult, MOST_ATTEMPTS};
 use crate::cache::hop;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::is_failure;
+use crate::chain::ledger::RequestStart;
+use crate::clock::Moment;
 use crate::reason::Reason;
 use crate::upstream::{
     AnswerBody, Failure, RequestBody, RequestPriority, ResponseBody, Slot, UpstreamRequest,
@@ -51,6 +53,22 @@ impl Fetched {
     }
 }
 
+/// The head of an answer, and how it came.
+#[derive(Clone)]
+pub(super) struct Head {
+    pub(super) status: StatusCode,
+    pub(super) version: Version,
+    pub(super) fields: HeaderMap,
+    /// Where the chain's ledger was when the request was sent.
+    pub(super) start: RequestStart,
+    /// The number of the last purge then.
+    pub(super) purge: u64,
+    pub(super) sent: Moment,
+    pub(super) received: Moment,
+    /// How long the upstream took.
+    pub(super) took: Duration,
+}
+
 impl Fetch {
     /// Sends the request and applies the rules to the answer; again if it was purged meanwhile.
     /// `unconditional` leaves out all conditions, which are then applied to the answer.
@@ -66,8 +84,7 @@ impl Fetch {
                 Err(failure) => return Fetched::by_all(Err(failure)),
             }
         }
-        let outdated = Failure::until(Reason::Outdated, Duration::from_secs(1));
-        Fetched::by_all(Err(outdated))
+        Fetched::by_all(Err(outdated()))
     }
 
     /// `None` if it is to be sent again.
@@ -77,24 +94,20 @@ impl Fetch {
         unconditional: bool,
     ) -> Result<Option<Fetched>, Failure> {
         let (fill, route) = (&self.fill, self.route());
-        let (is_typed, tip) = (self.is_typed(), route.cache.tip);
+        let (is_typed, number) = (self.is_typed(), route.upstream.number);
         let (mut fields, validates) = self.request_fields(unconditional, body.is_some());
-        let (number, client) = (route.upstream.number, self.priority.client);
         let body = match body {
             None => None,
             Some(body) => {
                 let upstream = fill.upstreams.get(number);
                 let most = upstream.settings.max_request_body;
+                let client = self.priority.client;
                 let received = upstream.uploads.receive(body, &mut fields, client, most);
                 Some(received.await?)
             }
         };
-        let mut times = Times {
-            start: fill.chain.tip(tip).read(|ledger| ledger.start()),
-            purge: fill.cache.store().purges(),
-            sent: fill.clock.now(),
-            ..Times::default()
-        };
+        let start = self.tip().read(|ledger| ledger.start());
+        let (purge, sent) = (fill.cache.store().purges(), fill.clock.now());
         let request = UpstreamRequest {
             method: match is_typed {
                 // A HEAD costs the upstream as much as a GET.
@@ -112,87 +125,82 @@ impl Fetch {
         };
         let client = fill.upstreams.client(number);
         let answer = client.send(request, priority).await?;
-        (times.received, times.took) = (fill.clock.now(), answer.took);
-        let (status, version, mut fields) =
-            (answer.head.status, answer.head.version, answer.head.headers);
-        if validates && status == StatusCode::NOT_MODIFIED {
-            // It may be about a response that is not stored (any more).
-            return Ok(self.apply_not_modified(&fields, times));
-        }
-        if is_failure(status) && self.stale().is_some() {
-            // The stale response takes its place.
-            return Err(Failure::status(Reason::ServerError, status));
-        }
-        let (body, slot) = match answer.body {
-            AnswerBody::Whole(body, index) => match route.cache.mode {
-                Mode::Respect => {
-                    self.take_head(status, version, &mut fields)?;
-                    return Ok(Some(self.store_and_answer(status, &fields, body, times)));
-                }
-                Mode::Chain => return Ok(self.ingest((status, fields), body, index, times).await),
-                Mode::Override | Mode::Off => {
-                    let stored = self.store_by_status((status, fields), body, index.empty, times);
-                    return Ok(Some(Fetched::by_all(Ok(stored))));
-                }
-            },
-            AnswerBody::Coming(body, slot) => (body, slot),
+        let mut head = Head {
+            status: answer.head.status,
+            version: answer.head.version,
+            fields: answer.head.headers,
+            start,
+            purge,
+            sent,
+            received: fill.clock.now(),
+            took: answer.took,
         };
-        let length = self.take_head(status, version, &mut fields)?;
-        let streamed = self.stream((body, slot), (status, fields), length, times);
-        Ok(Some(streamed.await))
+        if validates && head.status == StatusCode::NOT_MODIFIED {
+            // It may be about a response that is not stored (any more).
+            return Ok(self.apply_not_modified(head));
+        }
+        if is_failure(head.status) && self.stale().is_some() {
+            // The stale response takes its place.
+            return Err(Failure::status(Reason::ServerError, head.status));
+        }
+        Ok(match (answer.body, route.cache.mode) {
+            (AnswerBody::Whole(body, index), Mode::Chain) => self.ingest(head, body, index).await,
+            (AnswerBody::Whole(body, index), Mode::Override | Mode::Off) => {
+                let stored = self.store_by_status(head, body, index.empty);
+                Some(Fetched::by_all(Ok(stored)))
+            }
+            (AnswerBody::Whole(body, _), Mode::Respect) => {
+                self.take_head(&mut head)?;
+                Some(self.store_and_answer(head, body))
+            }
+            (AnswerBody::Coming(body, slot), _) => {
+                let length = self.take_head(&mut head)?;
+                Some(self.stream(head, (body, slot), length).await)
+            }
+        })
     }
 
     /// Applies the head of an origin's answer to what is stored, and makes its fields ordgate's.
     /// Returns the length of the body, if it is announced.
-    fn take_head(
-        &self,
-        status: StatusCode,
-        version: Version,
-        fields: &mut HeaderMap,
-    ) -> Result<Option<u64>, Failure> {
-        let length = content_length(version, fields)?;
-        self.update_others(status, fields);
-        hop::add_via(fields, version, NAME);
+    fn take_head(&self, head: &mut Head) -> Result<Option<u64>, Failure> {
+        let length = content_length(head.version, &mut head.fields)?;
+        self.invalidate(head);
+        hop::add_via(&mut head.fields, head.version, NAME);
         Ok(length)
     }
 
     /// Sends an answer while its body is still coming.
     async fn stream(
         self: &Arc<Self>,
+        head: Head,
         (body, slot): (ResponseBody, Option<Slot>),
-        (status, mut fields): (StatusCode, HeaderMap),
         length: Option<u64>,
-        times: Times,
     ) -> Fetched {
         let upstream = self.fill.upstreams.get(self.route().upstream.number);
-        let (settings, is_events) = (&upstream.settings, is_event_stream(&fields));
+        let (settings, is_events) = (&upstream.settings, is_event_stream(&head.fields));
         let max = (settings.max_body_bytes).min(self.fill.cache.store().max_body());
-        let (method, request) = (&self.request.method, &self.request.fields);
-        let may_store = self.may_store(method, request, status, &fields, times);
-        let is_stored = may_store && !is_events && length.is_none_or(|length| length <= max);
+        let is_stored = !is_events
+            && length.is_none_or(|length| length <= max)
+            && self.may_store(&self.request.method, &self.request.fields, &head);
         let silence = match length.is_some() && !is_events {
             true => settings.silence_timeout,
             // A body that may have no end may also pause.
             false => settings.first_byte_timeout,
         };
-        let left = if body.is_end_stream() {
-            Some(0)
-        } else {
-            length
+        let left = match body.is_end_stream() {
+            true => Some(0),
+            false => length,
         };
         let slot = slot.filter(|_| !is_events);
         let body = PacedBody::new(body, silence, slot).boxed_unsync();
         if !is_stored {
-            pass_on(&mut fields, self.fill.clock.wall(times.received));
             let body = Body::Streamed(Box::new(BodyReader::of(body, left)));
-            let answer = Answer::Passed(status, fields, body);
-            return Fetched::new(Ok(answer), self.not_shared(status));
+            return self.pass_on(head, body);
         }
         let (collector, reader) = collect(left);
         let mut collecting = Box::new(Collecting {
             fetch: self.clone(),
-            head: (status, fields),
-            times,
+            head,
             body,
             collector,
             length: left,
@@ -207,14 +215,10 @@ impl Fetch {
             false => collecting.read().now_or_never(),
         };
         match read {
-            Some(Ok(Read::Whole(body))) => {
-                let (status, fields) = &collecting.head;
-                self.store_and_answer(*status, fields, body, times)
-            }
+            Some(Ok(Read::Whole(body))) => self.store_and_answer(collecting.head, body),
             Some(Err(failure)) => Fetched::by_all(Err(failure)),
             Some(Ok(Read::TooMuch | Read::Closed)) | None => {
-                let (status, fields) = &collecting.head;
-                let stored = Box::new(self.prepare(*status, fields, Bytes::new(), times));
+                let stored = Box::new(self.prepare(&collecting.head, Bytes::new()));
                 let body = Body::Streamed(Box::new(reader));
                 let answer = Answer::Coming(stored, body, left);
                 Fetched {

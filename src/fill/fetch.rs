@@ -3,6 +3,7 @@
 //! meanwhile waits for it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -18,6 +19,7 @@ use crate::cache::outcome::Forward;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::Reuse;
 use crate::cache::{JudgedResponse, StoredResponse};
+use crate::chain::tip::Tip;
 use crate::chain::{Freshness, Progress};
 use crate::clock::Moment;
 use crate::collapse::{FetchError, Follow, Lead, Mark, Role, Wait};
@@ -25,7 +27,7 @@ use crate::reason::Reason;
 use crate::route::Route;
 use crate::trace;
 use crate::trace::steps::{StepTimer, UpstreamStep};
-use crate::upstream::{Failure, RequestBody, RequestPriority};
+use crate::upstream::{Failure, RequestBody};
 
 type Give = oneshot::Sender<Result<Answer, Failure>>;
 
@@ -39,12 +41,17 @@ impl Fetch {
         route.expect("a request is routed by the table of its fill")
     }
 
+    /// The tip of its route.
+    pub(super) fn tip(&self) -> &Tip {
+        self.fill.chain.tip(self.route().cache.tip)
+    }
+
     /// Whether it is on a plain route.
     pub(crate) fn is_plain(&self) -> bool {
         self.route().is_plain()
     }
 
-    /// The answer; also says whether another's fetch has given it.
+    /// The answer.
     ///
     /// # Errors
     /// Why the upstream failed. [`stale`](Self::stale) may answer then.
@@ -52,27 +59,59 @@ impl Fetch {
         self: &Arc<Self>,
         body: Option<RequestBody>,
         wait: Wait,
-    ) -> (Result<Answer, Failure>, bool) {
+    ) -> Result<Answer, Failure> {
         if body.is_some() {
-            return (self.alone(body).await, false);
+            return self.alone(body).await;
         }
         if self.is_plain() || self.why == Forward::Bypass {
             return self.share(wait).await;
         }
-        let (fill, lookup, priority) = (&self.fill, &self.lookup, self.priority);
-        let (mut found, mut collapsed) = fill.answer(&lookup.key, wait, priority).await;
-        if let (Ok(answer), Some((by_hash, _))) = (&found, &lookup.by_hash)
-            && !fill.is_answer(lookup, &answer.stored)
+        let mut found = self.find(self.key(), wait).await?;
+        if let Some((by_hash, _)) = &self.lookup.by_hash
+            && !self.fill.is_answer(&self.lookup, &found.stored)
         {
             // Another block has this height by now: fetch by the hash.
-            (found, collapsed) = fill.answer(by_hash, wait, priority).await;
+            found = self.find(by_hash, wait).await?;
         }
-        (found.map(Answer::Stored), collapsed)
+        Ok(Answer::Stored(found))
+    }
+
+    /// The answer to a key of a route in mode `chain` or `override` that memory does not have:
+    /// from stored windows, or by a fetch.
+    async fn find(&self, key: &Key, wait: Wait) -> FillResult {
+        if let Some(stored) = self.fill.cut_transaction(key) {
+            // Also on disk: the index by which it was cut does not outlive the process.
+            self.fill.take(key, &stored);
+            let from = AnswerSource::Memory;
+            return Ok(FillAnswer { stored, from });
+        }
+        match self.find_page(key, wait).await {
+            Some(found) => found,
+            None => self.fetch(key, wait).await,
+        }
+    }
+
+    /// Fetches a key that its answer is made of, or waits for the fetch that is under way. Fails
+    /// when the wait is over, or at once where the key has failed repeatedly.
+    pub(super) async fn fetch(&self, key: &Key, wait: Wait) -> FillResult {
+        let fetch = Arc::new(Self {
+            fill: self.fill.clone(),
+            lookup: key.clone().into(),
+            request: ClientRequest::own(),
+            why: Forward::UriMiss,
+            stored: None,
+            priority: self.priority,
+            has_led: self.has_led.clone(),
+        });
+        match fetch.share(wait).await? {
+            Answer::Stored(found) => Ok(found),
+            Answer::Coming(..) | Answer::Passed(..) => Err(Failure::new(Reason::Internal)),
+        }
     }
 
     /// The answer of one fetch, which all requests for the same share, or of a request of its
     /// own where it may not be shared.
-    async fn share(self: &Arc<Self>, wait: Wait) -> (Result<Answer, Failure>, bool) {
+    pub(super) async fn share(self: &Arc<Self>, wait: Wait) -> Result<Answer, Failure> {
         let (fill, key) = (&self.fill, self.key());
         let arrived = fill.clock.now();
         for round in 0..MOST_ATTEMPTS {
@@ -80,21 +119,22 @@ impl Fetch {
                 break;
             };
             if let Some(failure) = fill.failures.recent(key, fill.clock.now()) {
-                return (Err(failure), false);
+                self.has_led.store(true, Relaxed);
+                return Err(failure);
             }
             let follow = match fill.collapse.join(&shared, fill.mark(key)) {
                 Role::Lead(lead) => {
+                    self.has_led.store(true, Relaxed);
                     let (give, take) = oneshot::channel();
                     // One request with conditions goes up as it is: its client may have a
                     // response that the origin does not let caches store.
                     let lead = self.clone().lead(lead, give, round > 0);
                     tokio::spawn(trace::inherit(lead));
-                    let answer = match timeout_at(wait.deadline, take).await {
+                    return match timeout_at(wait.deadline, take).await {
                         Ok(Ok(answer)) => answer,
                         Ok(Err(_dropped)) => Err(FetchError::Abandoned.into()),
                         Err(_elapsed) => Err(FetchError::TooLate.into()),
                     };
-                    return (answer, false);
                 }
                 Role::Follow(follow) => follow,
             };
@@ -111,21 +151,20 @@ impl Fetch {
                 Ok(_) if is_outdated => {}
                 Ok(Some(found)) => {
                     if let Some(found) = self.follow(found, arrived) {
-                        return (found.map(Answer::Stored), true);
+                        return found.map(Answer::Stored);
                     }
                 }
                 Ok(None) | Err(FetchError::Abandoned) => {}
                 Err(FetchError::NotSoon) => break,
-                Err(error) => return (Err(error.into()), true),
+                Err(error) => return Err(error.into()),
             }
         }
         if !self.is_plain() && self.shared_key().is_some() {
-            let outdated = Failure::until(Reason::Outdated, Duration::from_secs(1));
-            return (Err(outdated), true);
+            return Err(outdated());
         }
         // The time spent waiting is part of the client's deadline.
         let answer = timeout_at(wait.deadline, self.alone(None)).await;
-        (answer.unwrap_or(Err(FetchError::TooLate.into())), false)
+        answer.unwrap_or(Err(FetchError::TooLate.into()))
     }
 
     /// What the answer to another request means for this one, which arrived at a given time;
@@ -180,13 +219,11 @@ impl Fetch {
         if self.is_plain() || self.why == Forward::Request {
             return self.exchange(None, again).await;
         }
-        let policy = &self.route().cache;
-        if policy.mode == Mode::Chain {
+        if self.route().cache.mode == Mode::Chain {
             // Without a tip, nothing of what others have can be used, nor an answer be stored.
-            let tip = self.fill.chain.tip(policy.tip);
-            tip.reach(Progress::Probed, FIRST_PROBE).await;
+            self.tip().reach(Progress::Probed, FIRST_PROBE).await;
         }
-        match self.fill.recall(self.key(), self.route()).await {
+        match self.recall().await {
             Ok(found) => Fetched::by_all(Ok(found)),
             Err(lock) => {
                 let fetched = self.exchange(None, again).await;
@@ -200,6 +237,7 @@ impl Fetch {
 
     /// Fetches for this client alone.
     async fn alone(self: &Arc<Self>, body: Option<RequestBody>) -> Result<Answer, Failure> {
+        self.has_led.store(true, Relaxed);
         let Fetched { own, rest, .. } = self.exchange(body, false).await;
         if let Some(collecting) = rest {
             tokio::spawn(trace::inherit(collecting.run()));
@@ -209,19 +247,16 @@ impl Fetch {
 
     /// Whether a fetch is under way that it would wait for.
     pub(crate) fn joins(&self) -> bool {
+        let is_fetched = |key: Vec<u8>| self.fill.collapse.has(&key);
         match self.is_plain() {
-            true => {
-                let key = self.shared_key();
-                key.is_some_and(|key| self.fill.collapse.has(&key))
-            }
-            false => self.why != Forward::Bypass && self.fill.is_under_way(self.key()),
+            true => self.shared_key().is_some_and(is_fetched),
+            false => self.fill.is_under_way(self.key()),
         }
     }
 
     /// Whether a request goes to the upstream for it.
     pub(crate) fn is_sent(&self) -> bool {
-        let (fill, key) = (&self.fill, self.key());
-        self.why == Forward::Bypass || !fill.requests(key).is_empty()
+        !self.fill.requests(self.key()).is_empty()
     }
 
     /// Why it could not be sent now, or how the last one for its key has failed.
@@ -257,6 +292,7 @@ impl Fetch {
         if own.joins() || keys.iter().any(has_failed) {
             return;
         }
+        self.has_led.store(true, Relaxed);
         if !own.is_plain() {
             let wait = Wait::until(Instant::now() + fill.longest_wait(own.key()));
             tokio::spawn(async move { own.answer(None, wait).await });
@@ -270,33 +306,6 @@ impl Fetch {
 }
 
 impl Fill {
-    /// Fetches a key of a route in mode `chain` or `override`, or waits for the fetch that is
-    /// under way, and says which. Fails when the wait is over, or at once where the key has
-    /// failed repeatedly.
-    pub(super) async fn fetch(
-        self: &Arc<Self>,
-        key: &Key,
-        why: Forward,
-        wait: Wait,
-        priority: RequestPriority,
-    ) -> (FillResult, bool) {
-        let fetch = Arc::new(Fetch {
-            fill: self.clone(),
-            lookup: key.clone().into(),
-            request: ClientRequest::own(),
-            why,
-            stored: None,
-            priority,
-        });
-        let (answer, collapsed) = fetch.share(wait).await;
-        let found = match answer {
-            Ok(Answer::Stored(found)) => Ok(found),
-            Ok(Answer::Coming(..) | Answer::Passed(..)) => Err(Failure::new(Reason::Internal)),
-            Err(failure) => Err(failure),
-        };
-        (found, collapsed)
-    }
-
     /// Where a key is in the order of purges and epochs.
     fn mark(&self, key: &Key) -> Mark {
         let route = self.route(key);
@@ -326,6 +335,11 @@ impl Fill {
             Freshness::Stale { .. } => None,
         }
     }
+}
+
+/// Each answer so far was purged, or of an earlier tip, when it came.
+pub(super) fn outdated() -> Failure {
+    Failure::until(Reason::Outdated, Duration::from_secs(1))
 }
 
 impl From<FetchError> for Failure {

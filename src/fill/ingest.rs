@@ -3,25 +3,22 @@
 //! and the epoch that follow; in mode `override` for the time of its status.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, ETAG};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode};
 
-use super::exchange::Fetched;
-use super::store::Times;
+use super::exchange::{Fetched, Head};
 use super::{AnswerSource, Fetch, Fill, FillAnswer};
 use crate::cache::directives::Directives;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::Mode;
 use crate::cache::purge::{CheckedPurge, PurgeSubject};
-use crate::cache::validator::etag;
-use crate::cache::{Encodings, StoredFields, StoredResponse};
+use crate::cache::{StoredFields, StoredResponse};
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class, TransactionLocation};
-use crate::pages::{BodyIndex, Hash, Page, check_window, hash};
+use crate::pages::{BodyIndex, Hash, Page, hash};
 use crate::route::canonical::{BlockReference, block, is_whole_list, page as page_of, segment};
 
 impl Fetch {
@@ -30,13 +27,12 @@ impl Fetch {
     /// tip is passed on. `None` if it was purged meanwhile.
     pub(super) async fn ingest(
         &self,
-        head: (StatusCode, HeaderMap),
+        head: Head,
         body: Bytes,
         index: BodyIndex,
-        times: Times,
     ) -> Option<Fetched> {
         let (fill, key, route) = (&self.fill, self.key(), self.route());
-        let (tip, status) = (route.cache.tip, head.0);
+        let (tip, status, sent) = (route.cache.tip, head.status, head.sent);
         let (target, segments) = (key.target(), &route.chain.segments);
         let subject = (
             segments.block.and_then(|at| block(target, at)),
@@ -47,16 +43,16 @@ impl Fetch {
             _ => BodyIndex::default(),
         };
         let (class, heights) = class_and_heights(subject, status, &index);
-        let page = index.page;
         let purgeable = PurgeSubject {
             key: key.as_bytes(),
             blocks: heights.map(|heights| (tip, heights)),
             body: &body,
         };
         // Before the purge that the answer itself may cause.
-        if fill.cache.store().fetch_was_purged(&purgeable, times.purge) {
+        if fill.cache.store().fetch_was_purged(&purgeable, head.purge) {
             return None;
         }
+        let page = index.page;
         // A block whose whole list is empty was orphaned, if it had items before.
         let is_whole_list = page.as_deref().is_some_and(|page| page.total == 0)
             && page_of(key).is_none_or(|(_, offset)| offset == 0)
@@ -66,30 +62,30 @@ impl Fetch {
             route: route.number,
             blocks: page.as_deref().map_or(&[], |page| &page.blocks),
             empty_block: emptied.map(|(height, _)| height),
-            tag: head.1.get(ETAG).map(HeaderValue::as_bytes),
+            tag: head.fields.get(ETAG).map(HeaderValue::as_bytes),
         };
-        let applied = (fill.chain.tip(tip)).apply_answer(times.start, observation, times.received);
+        let applied = (self.tip()).apply_answer(head.start, observation, head.received);
         if let Some(from) = applied.purge_from {
             fill.purge_from(tip, from).await;
         }
         if applied.asks_block {
             fill.check_blocks_aside(tip);
         }
-        let epoch = applied.stored_in.unwrap_or(times.start.epoch);
-        let stamp = (fill.chain).stamp(tip, (class, heights), epoch, times.sent);
+        let epoch = applied.stored_in.unwrap_or(head.start.epoch);
+        let stamp = (fill.chain).stamp(tip, (class, heights), epoch, sent);
         // Client errors are stored, so that polling for what the upstream refuses does not take
         // one request each.
         let may_store = status == StatusCode::OK || status.is_client_error();
         let is_stored = applied.stored_in.is_some() && may_store;
-        let lifetime = stamp.class.lifetime();
         let freshness = match is_stored {
             true => fill.client_freshness(&stamp),
             false => ClientFreshness::Nothing,
         };
         let stored = StoredResponse {
+            lifetime: stamp.class.lifetime(),
             stamp: Some(stamp),
             page,
-            ..prepare(head, body, freshness, lifetime, times)
+            ..prepare(head, body, freshness)
         };
         let key = fill.own_key(key, &stored);
         let stored = fill.store(&key, stored, is_stored);
@@ -98,23 +94,18 @@ impl Fetch {
 
     /// In mode `override`: stores an answer for as long as its status says. In mode `off` none is
     /// stored.
-    pub(super) fn store_by_status(
-        &self,
-        head: (StatusCode, HeaderMap),
-        body: Bytes,
-        is_empty: bool,
-        times: Times,
-    ) -> FillAnswer {
-        let (fill, key, route) = (&self.fill, self.key(), self.route());
-        let lifetime = route.cache.times.lifetime(head.0, is_empty);
-        let lifetime = lifetime.filter(|_| route.cache.mode == Mode::Override);
+    pub(super) fn store_by_status(&self, head: Head, body: Bytes, is_empty: bool) -> FillAnswer {
+        let (fill, key, policy) = (&self.fill, self.key(), &self.route().cache);
+        let lifetime = policy.times.lifetime(head.status, is_empty);
+        let lifetime = lifetime.filter(|_| policy.mode == Mode::Override);
         let freshness = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
-        let stored = prepare(head, body, freshness, lifetime.unwrap_or_default(), times);
-        let is_stored = lifetime.is_some()
-            && !fill
-                .cache
-                .store()
-                .response_was_purged(key.as_bytes(), &stored);
+        let stored = StoredResponse {
+            lifetime: lifetime.unwrap_or_default(),
+            ..prepare(head, body, freshness)
+        };
+        let store = fill.cache.store();
+        let is_purged = || store.response_was_purged(key.as_bytes(), &stored);
+        let is_stored = lifetime.is_some() && !is_purged();
         fill.store(key, stored, is_stored)
     }
 }
@@ -157,7 +148,7 @@ impl Fill {
     pub(crate) fn store_as_final(&self, key: &Key, stored: &StoredResponse) -> Arc<StoredResponse> {
         let lifetime = Class::Final.lifetime();
         let mut stored = stored.clone();
-        stored.fields = prepared(stored.content_type(), ClientFreshness::Immutable(lifetime));
+        set_freshness(&mut stored, ClientFreshness::Immutable(lifetime));
         stored.lifetime = lifetime;
         if let Some(stamp) = &mut stored.stamp {
             stamp.class = Class::Final;
@@ -176,7 +167,7 @@ impl Fill {
             return;
         };
         let size = u64::from(size.get());
-        let is_window = check_window(page, page.offset, size).is_ok() && page.offset % size == 0;
+        let is_window = page.offset % size == 0 && page.is_window(page.offset, size);
         let lists_block = route.chain.segments.block.is_some() && is_whole_list(key.as_bytes());
         if is_window && lists_block {
             let location = TransactionLocation {
@@ -191,38 +182,35 @@ impl Fill {
 }
 
 /// What is stored of an answer, on a route whose fields ordgate prepares.
-fn prepare(
-    (status, fields): (StatusCode, HeaderMap),
-    body: Bytes,
-    freshness: ClientFreshness,
-    lifetime: Duration,
-    times: Times,
-) -> StoredResponse {
+fn prepare(head: Head, body: Bytes, freshness: ClientFreshness) -> StoredResponse {
     // A copy: a parsed value is a slice of the connection's read buffer, which it would keep
     // in memory for as long as the answer is stored.
-    let content_type = fields.get(CONTENT_TYPE);
+    let content_type = head.fields.get(CONTENT_TYPE);
     let content_type =
         content_type.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok());
     let json = HeaderValue::from_static("application/json");
     StoredResponse {
-        status,
-        fields: prepared(content_type.unwrap_or(json), freshness),
-        received: times.received,
-        lifetime,
-        took: times.took,
-        etag: etag(&body),
-        body,
-        is_encodable: !Directives::of(&fields).no_transform,
-        encodings: Encodings::default(),
-        checked: CheckedPurge::at(times.purge),
-        stamp: None,
-        page: None,
+        received: head.received,
+        took: head.took,
+        is_encodable: !Directives::of(&head.fields).no_transform,
+        checked: CheckedPurge::at(head.purge),
+        ..prepared(head.status, (content_type.unwrap_or(json), freshness), body)
     }
 }
 
-/// Fields that ordgate makes when it sends the response.
-pub(super) fn prepared(content_type: HeaderValue, freshness: ClientFreshness) -> StoredFields {
-    StoredFields::Prepared(Metadata::of(content_type, freshness))
+/// A response whose fields ordgate makes when it sends it.
+pub(super) fn prepared(
+    status: StatusCode,
+    (content_type, freshness): (HeaderValue, ClientFreshness),
+    body: Bytes,
+) -> StoredResponse {
+    let fields = StoredFields::Prepared(Metadata::of(content_type, freshness));
+    StoredResponse::new(status, fields, body)
+}
+
+/// Changes for how long clients may use a response whose fields ordgate makes.
+pub(super) fn set_freshness(stored: &mut StoredResponse, freshness: ClientFreshness) {
+    stored.fields = StoredFields::Prepared(Metadata::of(stored.content_type(), freshness));
 }
 
 /// The block whose list was requested, and what a segment of 64 hex digits identifies.
@@ -287,7 +275,7 @@ mod tests {
         let items: Vec<_> = items.iter().map(item).collect();
         let items = items.join(",");
         let page = format!(r#"{{"limit":60,"offset":0,"total":{total},"results":[{items}]}}"#);
-        BodyIndex::read(page.as_bytes()).unwrap()
+        BodyIndex::read(&page.into()).unwrap()
     }
 
     fn number(number: u32) -> Hash {

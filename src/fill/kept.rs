@@ -12,17 +12,16 @@ use http::{HeaderValue, StatusCode};
 
 use super::ingest::prepared;
 use super::names::StoredNames;
-use super::{AnswerSource, Fill, FillAnswer, FillResult};
+use super::{AnswerSource, Fetch, Fill, FillAnswer, FillResult};
+use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::metadata::ClientFreshness;
 use crate::cache::policy::Mode;
 use crate::cache::purge::CheckedPurge;
-use crate::cache::{Encodings, StoredResponse};
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class, Progress};
 use crate::clock::Moment;
 use crate::pages::{Block, Page};
-use crate::route::Route;
 use crate::shared::Shared;
 use crate::shared::responses::{FillLock, LookUp, SharedResponse};
 use crate::state::value::{Value, decode, encode};
@@ -83,37 +82,6 @@ impl Fill {
         }
     }
 
-    /// The response to a key that was kept, or that another replica has. It is in memory from
-    /// then on, unless it is not known to stand. Else what is fetched is given to other replicas
-    /// under this lock, if there is one.
-    pub(super) async fn recall(
-        &self,
-        key: &Key,
-        route: &Route,
-    ) -> Result<FillAnswer, Option<FillLock>> {
-        // Both before anything is read, and this one first: what is purged later is seen by them.
-        let sequence = self.cache.store().purges();
-        let shared = self.lower.shared.as_ref();
-        let generation = shared.and_then(|shared| shared.purges.generation());
-        if let Some(found) = self.recall_kept(key, route, sequence).await {
-            return Ok(found);
-        }
-        let named = self.lower.names.shared_key(key);
-        let (Some(shared), Some(generation), Some(named)) = (shared, generation, named) else {
-            return Err(None);
-        };
-        let usable = |found: &SharedResponse| self.use_shared(route, found, sequence);
-        let stored = match shared.responses.look_up(&named, generation, usable).await {
-            LookUp::Found(stored) => Arc::new(stored),
-            LookUp::Lead(lock) => return Err(Some(lock)),
-            LookUp::Alone => return Err(None),
-        };
-        let own = self.own_key(key, &stored);
-        self.take(&own, &stored);
-        let from = AnswerSource::Shared;
-        Ok(FillAnswer { stored, from })
-    }
-
     /// Gives other replicas what was fetched. Without it, another of them fetches.
     pub(super) async fn give(&self, lock: FillLock, found: &FillResult) {
         let Ok(found) = found else {
@@ -129,80 +97,6 @@ impl Fill {
         }
     }
 
-    /// The response to a key that was kept.
-    async fn recall_kept(&self, key: &Key, route: &Route, sequence: u64) -> Option<FillAnswer> {
-        let row = self.lower.names.row_key(key)?;
-        let answers = self.lower.answers.is_on().then_some(&self.lower.answers)?;
-        let value = answers.look_up(row).await?;
-        let class = match value.class {
-            Some(_) => Some(self.kept_class(route, &value).await?),
-            None => None,
-        };
-        let stored = Arc::new(self.restored(route, value, class, sequence)?);
-        if self
-            .cache
-            .store()
-            .response_was_purged(key.as_bytes(), &stored)
-        {
-            return None;
-        }
-        let from = match class {
-            Some(Class::Recent) => AnswerSource::Unconfirmed,
-            _ => {
-                self.take_kept(key, &stored);
-                AnswerSource::Disk
-            }
-        };
-        Some(FillAnswer { stored, from })
-    }
-
-    /// A response of another replica, if it is final here, or of the present tip; on a route
-    /// in mode `override`, if it is fresh.
-    fn use_shared(
-        &self,
-        route: &Route,
-        found: &SharedResponse,
-        sequence: u64,
-    ) -> Option<StoredResponse> {
-        let value = decode(&found.value, &[], LARGEST)?;
-        let is_final = |(_, highest)| self.chain.tip(route.cache.tip).view().is_final(highest);
-        let class = match value.class {
-            Some(Class::Final | Class::Recent) if value.heights.is_some_and(is_final) => {
-                Some(Class::Final)
-            }
-            Some(class) => {
-                self.is_of_present_tip(route, &value, &found.tip)?;
-                Some(class.min(Class::Recent))
-            }
-            None => None,
-        };
-        self.restored(route, value, class, sequence)
-    }
-
-    /// Whether another replica's response was fetched at the present tip, and contradicts
-    /// nothing that is known.
-    fn is_of_present_tip(&self, route: &Route, value: &Value, mark: &[u8]) -> Option<()> {
-        let tip = self.chain.tip(route.cache.tip);
-        let start = tip.read(|ledger| ledger.start());
-        // What ends a check may have to purge: only this process's own requests do.
-        if tip.read(|ledger| ledger.check()).is_some() {
-            return None;
-        }
-        let (epoch, present) = tip.read(|ledger| ledger.tip_mark())?;
-        if mark != present {
-            return None;
-        }
-        let page = Page::read(&value.body);
-        let observation = Observation {
-            route: route.number,
-            blocks: page.as_deref().map_or(&[], |page| &page.blocks),
-            ..Observation::default()
-        };
-        let now = self.clock.now();
-        let applied = tip.apply_answer(start, observation, now);
-        (applied.stored_in == Some(epoch)).then_some(())
-    }
-
     /// A response as other replicas have it.
     fn shared_response(&self, stored: &StoredResponse) -> SharedResponse {
         let mark = stored.stamp.as_ref().and_then(|stamp| {
@@ -213,24 +107,6 @@ impl Fill {
             tip: mark.unwrap_or_default(),
             value: encode(&self.value_of(stored), &[]),
         }
-    }
-
-    /// Whether a response of mode `chain` that was kept is final; recent, which is stale,
-    /// if that is not known yet; `None` if it is not used.
-    async fn kept_class(&self, route: &Route, value: &Value) -> Option<Class> {
-        let (lower, tip) = (&self.lower, self.chain.tip(route.cache.tip));
-        let (_, highest) = value.heights?;
-        // What this run has kept was purged where it stands no more.
-        if value.run == lower.run {
-            return Some(Class::Final);
-        }
-        let progress = tip.reach(Progress::Unanswered, lower.stale_wait).await;
-        if tip.read(|ledger| ledger.stands) >= Some(highest) {
-            return Some(Class::Final);
-        }
-        let is_usable =
-            progress < Progress::Confirmed && self.running_for() < route.cache.stale_if_error;
-        is_usable.then_some(Class::Recent)
     }
 
     /// Whether a response to a key is kept, for `/explain`.
@@ -248,7 +124,7 @@ impl Fill {
 
     /// Keeps a response that was just stored in memory, if it is worth it. Never waits.
     pub(super) fn keep(&self, key: &Key, stored: &StoredResponse) {
-        let answers = &self.lower.answers;
+        let (answers, names) = (&self.lower.answers, &self.lower.names);
         let stamp = stored.stamp.as_ref();
         let is_worth_it = match stamp {
             Some(stamp) => stamp.class == Class::Final && stamp.heights.is_some(),
@@ -257,24 +133,20 @@ impl Fill {
                 mode == Some(Mode::Override) && !stored.lifetime.is_zero()
             }
         };
-        let row = self.lower.names.row_key(key);
-        let Some(row) = row.filter(|_| answers.is_on() && is_worth_it) else {
+        let row = names.row_key(key).filter(|_| is_worth_it);
+        let Some(key) = row.filter(|_| answers.is_on()) else {
             return;
         };
         let purge = stored.checked.number();
-        let tip = stamp.and_then(|stamp| self.lower.names.tip(stamp.tip));
-        let blocks = stored
-            .page
-            .as_deref()
-            .map_or(&[][..], |page| &page.blocks)
-            .iter();
+        let tip = stamp.and_then(|stamp| names.tip(stamp.tip));
+        let blocks = stored.page.iter().flat_map(|page| &page.blocks);
         // The highest proves all others. It must be known before what names it.
         if let Some((tip, block)) = tip.zip(blocks.max_by_key(|block| block.height)) {
             answers.put_blocks(tip, vec![(block.height, block.hash)], purge);
         }
         let value = self.value_of(stored);
         answers.put(Row {
-            key: row,
+            key,
             tip: tip.cloned(),
             expires: value.received + millis(stored.lifetime),
             purge,
@@ -288,7 +160,6 @@ impl Fill {
             run: self.lower.run,
             status: stored.status.as_u16(),
             content_type: stored.content_type().as_bytes().to_vec(),
-            etag: stored.etag.as_bytes().to_vec(),
             received: self.wall_millis(stored.received),
             lifetime: stored.lifetime,
             took: stored.took,
@@ -299,61 +170,166 @@ impl Fill {
         }
     }
 
+    /// A moment in milliseconds since 1970.
+    fn wall_millis(&self, moment: Moment) -> u64 {
+        let since = self.clock.wall(moment).duration_since(UNIX_EPOCH);
+        millis(since.unwrap_or_default())
+    }
+}
+
+impl Fetch {
+    /// The response to its key that was kept, or that another replica has. It is in memory from
+    /// then on, unless it is not known to stand. Else what is fetched is given to other replicas
+    /// under this lock, if there is one.
+    pub(super) async fn recall(&self) -> Result<FillAnswer, Option<FillLock>> {
+        let (fill, key) = (&self.fill, self.key());
+        // Both before anything is read, and this one first: what is purged later is seen by them.
+        let purge = fill.cache.store().purges();
+        let shared = fill.lower.shared.as_ref();
+        let generation = shared.and_then(|shared| shared.purges.generation());
+        if let Some(found) = self.recall_kept(purge).await {
+            return Ok(found);
+        }
+        let named = fill.lower.names.shared_key(key);
+        let (Some(shared), Some(generation), Some(named)) = (shared, generation, named) else {
+            return Err(None);
+        };
+        let usable = |found: &SharedResponse| self.use_shared(found, purge);
+        let stored = match shared.responses.look_up(&named, generation, usable).await {
+            LookUp::Found(stored) => Arc::new(stored),
+            LookUp::Lead(lock) => return Err(Some(lock)),
+            LookUp::Alone => return Err(None),
+        };
+        fill.take(&fill.own_key(key, &stored), &stored);
+        let from = AnswerSource::Shared;
+        Ok(FillAnswer { stored, from })
+    }
+
+    /// The response to its key that was kept.
+    async fn recall_kept(&self, purge: u64) -> Option<FillAnswer> {
+        let (fill, key) = (&self.fill, self.key());
+        let answers = Some(&fill.lower.answers).filter(|answers| answers.is_on())?;
+        let value = answers.look_up(fill.lower.names.row_key(key)?).await?;
+        let class = match value.class {
+            Some(_) => Some(self.kept_class(&value).await?),
+            None => None,
+        };
+        let stored = Arc::new(self.restored(value, class, purge)?);
+        let store = fill.cache.store();
+        if store.response_was_purged(key.as_bytes(), &stored) {
+            return None;
+        }
+        let from = match class {
+            Some(Class::Recent) => AnswerSource::Unconfirmed,
+            _ => {
+                fill.take_kept(key, &stored);
+                AnswerSource::Disk
+            }
+        };
+        Some(FillAnswer { stored, from })
+    }
+
+    /// Whether a response of mode `chain` that was kept is final; recent, which is stale,
+    /// if that is not known yet; `None` if it is not used.
+    async fn kept_class(&self, value: &Value) -> Option<Class> {
+        let (lower, tip) = (&self.fill.lower, self.tip());
+        let (_, highest) = value.heights?;
+        // What this run has kept was purged where it stands no more.
+        if value.run == lower.run {
+            return Some(Class::Final);
+        }
+        let progress = tip.reach(Progress::Unanswered, lower.stale_wait).await;
+        if tip.read(|ledger| ledger.stands) >= Some(highest) {
+            return Some(Class::Final);
+        }
+        let stale_if_error = self.route().cache.stale_if_error;
+        let is_usable = progress < Progress::Confirmed && self.fill.running_for() < stale_if_error;
+        is_usable.then_some(Class::Recent)
+    }
+
+    /// A response of another replica, if it is final here, or of the present tip; on a route
+    /// in mode `override`, if it is fresh.
+    fn use_shared(&self, found: &SharedResponse, purge: u64) -> Option<StoredResponse> {
+        let value = decode(&found.value, &[], LARGEST)?;
+        let view = self.tip().view();
+        let is_final = value
+            .heights
+            .is_some_and(|(_, highest)| view.is_final(highest));
+        let class = match value.class {
+            Some(Class::Final | Class::Recent) if is_final => Some(Class::Final),
+            Some(class) if self.is_of_present_tip(&value, &found.tip) => {
+                Some(class.min(Class::Recent))
+            }
+            Some(_) => return None,
+            None => None,
+        };
+        self.restored(value, class, purge)
+    }
+
+    /// Whether another replica's response was fetched at the present tip, and contradicts
+    /// nothing that is known.
+    fn is_of_present_tip(&self, value: &Value, mark: &[u8]) -> bool {
+        let tip = self.tip();
+        let (start, present, is_sure) = tip.read(|ledger| {
+            let is_sure = ledger.check().is_none();
+            (ledger.start(), ledger.tip_mark(), is_sure)
+        });
+        let Some((epoch, present)) = present else {
+            return false;
+        };
+        // What ends a check may have to purge: only this process's own requests do.
+        if !is_sure || mark != present {
+            return false;
+        }
+        let page = Page::read(&value.body);
+        let observation = Observation {
+            route: self.route().number,
+            blocks: page.as_deref().map_or(&[], |page| &page.blocks),
+            ..Observation::default()
+        };
+        let applied = tip.apply_answer(start, observation, self.fill.clock.now());
+        applied.stored_in == Some(epoch)
+    }
+
     /// A response that was kept, and has this class now; `None` if its age is not known, or if it
     /// is fresh no more.
-    fn restored(
-        &self,
-        route: &Route,
-        value: Value,
-        class: Option<Class>,
-        sequence: u64,
-    ) -> Option<StoredResponse> {
-        let (now, tip) = (self.clock.now(), route.cache.tip);
-        let wall = self.wall_millis(now);
+    fn restored(&self, value: Value, class: Option<Class>, purge: u64) -> Option<StoredResponse> {
+        let (fill, tip) = (&self.fill, self.route().cache.tip);
+        let now = fill.clock.now();
+        let wall = fill.wall_millis(now);
         if value.received > wall.saturating_add(millis(TOLERANCE)) {
             return None;
         }
         let age = Duration::from_millis(wall.saturating_sub(value.received));
-        let longest = class.map(Class::lifetime);
-        let lifetime = longest.map_or(value.lifetime, |longest| longest.min(value.lifetime));
+        let longest = class.map_or(value.lifetime, Class::lifetime);
+        let lifetime = value.lifetime.min(longest);
         if age >= lifetime {
             return None;
         }
         let stamp = class.map(|class| ChainStamp {
             class,
             tip,
-            epoch: self.chain.tip(tip).view().epoch,
+            epoch: self.tip().view().epoch,
             heights: value.heights,
             is_settled: false,
         });
-        let status = StatusCode::from_u16(value.status).ok()?;
-        let content_type = HeaderValue::from_bytes(&value.content_type).ok()?;
-        let etag = HeaderValue::from_bytes(&value.etag).ok()?;
         let freshness = match &stamp {
-            Some(stamp) => self.client_freshness(stamp),
+            Some(stamp) => fill.client_freshness(stamp),
             None => ClientFreshness::For(value.lifetime),
         };
+        let status = StatusCode::from_u16(value.status).ok()?;
+        let content_type = HeaderValue::from_bytes(&value.content_type).ok()?;
         let is_page = status == StatusCode::OK && stamp.is_some();
         Some(StoredResponse {
-            status,
-            fields: prepared(content_type, freshness),
             received: now.before(age),
             lifetime,
             took: value.took,
             page: is_page.then(|| Page::read(&value.body)).flatten(),
-            body: value.body,
             is_encodable: value.is_encodable,
-            encodings: Encodings::default(),
-            etag,
-            checked: CheckedPurge::at(sequence),
+            checked: CheckedPurge::at(purge),
             stamp,
+            ..prepared(status, (content_type, freshness), value.body)
         })
-    }
-
-    /// A moment in milliseconds since 1970.
-    fn wall_millis(&self, moment: Moment) -> u64 {
-        let since = self.clock.wall(moment).duration_since(UNIX_EPOCH);
-        millis(since.unwrap_or_default())
     }
 }
 

@@ -10,29 +10,26 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join_all;
+use futures_util::future::try_join_all;
 use http::StatusCode;
 
-use super::ingest::prepared;
-use super::{AnswerSource, Fill, FillAnswer, FillResult};
+use super::ingest::{prepared, set_freshness};
+use super::{AnswerSource, Fetch, Fill, FillAnswer, FillResult};
+use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::metadata::ClientFreshness;
-use crate::cache::outcome::Forward;
 use crate::cache::purge::CheckedPurge;
-use crate::cache::validator::etag;
-use crate::cache::{Encodings, StoredResponse};
 use crate::chain::{ChainStamp, Class, TransactionLocation};
 use crate::collapse::Wait;
 use crate::log_writer::LogInterval;
 use crate::pages::{
-    Hash, Page, Run, Window, are_consistent, check_window, cut_page, cut_run, ends_before,
-    find_run, hash, of_one_block, windows,
+    Hash, Page, Run, are_consistent, cut_page, cut_run, find_run, hash, of_one_block, windows,
 };
 use crate::reason::Reason;
 use crate::route::Route;
 use crate::route::canonical::{page as page_of, segment, with_page};
+use crate::upstream::Failure;
 use crate::upstream::answer::refuses_every_page;
-use crate::upstream::{Failure, RequestPriority};
 
 /// The most windows that one page is cut from. A longer page is requested itself.
 const MOST_WINDOWS: u64 = 16;
@@ -62,7 +59,7 @@ enum Uncut {
     /// An upstream request has failed.
     Failed(Failure),
     /// The upstream's answer is no window.
-    NoWindow(&'static str),
+    NoWindow,
     /// They are not of one moment, or one was purged while another was fetched.
     Disagree,
 }
@@ -87,84 +84,66 @@ impl<'k> List<'k> {
     }
 
     /// Whether an answer to a window can be used: it is the window, or an error that answers
-    /// every page.
-    fn check(&self, part: &StoredResponse, offset: u64) -> Result<(), &'static str> {
+    /// every page. A 400 may be for its limit or offset, which are not those of the page.
+    fn is_of_use(&self, part: &StoredResponse, offset: u64) -> bool {
         match part.status {
-            StatusCode::OK => check_part(part, offset, self.size),
-            // Perhaps for its limit or offset, which are not those of the page.
-            StatusCode::BAD_REQUEST if !refuses_every_page(&part.body) => {
-                Err("it answers 400 to a window")
-            }
-            _ => Ok(()),
+            StatusCode::OK => is_window(part, offset, self.size),
+            StatusCode::BAD_REQUEST => refuses_every_page(&part.body),
+            _ => true,
         }
     }
 
-    /// The same of what a fetch has found.
-    fn check_fetched(&self, found: FillResult, offset: u64) -> Result<FillAnswer, Uncut> {
-        let found = found.map_err(|failure| {
-            // The page, being smaller, may not be.
-            match failure.reason == Reason::AnswerTooLarge && self.limit < self.size {
-                true => Uncut::NoWindow("a window is more than upstream.max_body_bytes"),
-                false => Uncut::Failed(failure),
+    /// What a fetch has found in place of a window, if it can be used.
+    fn check(&self, found: FillResult, offset: u64) -> Result<FillAnswer, Uncut> {
+        match found {
+            Ok(found) if self.is_of_use(&found.stored, offset) => Ok(found),
+            Ok(_) => Err(Uncut::NoWindow),
+            // The page, being smaller, may not be too large.
+            Err(failure) if failure.reason == Reason::AnswerTooLarge && self.limit < self.size => {
+                Err(Uncut::NoWindow)
             }
-        })?;
-        self.check(&found.stored, offset).map_err(Uncut::NoWindow)?;
-        Ok(found)
+            Err(failure) => Err(Uncut::Failed(failure)),
+        }
     }
 }
 
-impl Fill {
+impl Fetch {
     /// Answers a page from windows: those that are not stored are fetched, then it is cut and
-    /// stored. The page itself is requested if that cannot be. Also says whether others fetched
-    /// all that was fetched. `None` where the key is to be fetched as it is.
-    pub(super) async fn answer_page(
-        self: &Arc<Self>,
-        key: &Key,
-        route: &Route,
-        wait: Wait,
-        priority: RequestPriority,
-    ) -> Option<(FillResult, bool)> {
+    /// stored. The page itself is requested if that cannot be. `None` where the key is to be
+    /// fetched as it is.
+    pub(super) async fn find_page(&self, key: &Key, wait: Wait) -> Option<FillResult> {
+        let (fill, route) = (&self.fill, self.route());
         let list = List::of(key, route)?;
-        let wanted = self.wanted(&list)?;
-        let fetches = wanted.into_iter().map(async |window| {
-            if let Some(stored) = window.stored {
-                let from = AnswerSource::Memory;
-                return (Ok(FillAnswer { stored, from }), true);
-            }
-            let (found, joined) = self
-                .fetch(&window.key, Forward::UriMiss, wait, priority)
-                .await;
-            (list.check_fetched(found, window.offset), joined)
+        let fetches = fill.wanted(&list)?.into_iter().map(async |window| {
+            let Some(stored) = window.stored else {
+                return list.check(self.fetch(&window.key, wait).await, window.offset);
+            };
+            let from = AnswerSource::Memory;
+            Ok(FillAnswer { stored, from })
         });
-        let (parts, joined): (Vec<_>, Vec<_>) = join_all(fetches).await.into_iter().unzip();
-        let joined = joined.into_iter().all(|joined| joined);
-        let parts: Result<Vec<_>, _> = parts.into_iter().collect();
-        let why = match parts.and_then(|parts| self.cut_and_store(&list, &parts)) {
-            Ok(found) => {
-                let joined = joined && found.from != AnswerSource::Memory;
-                return Some((Ok(found), joined));
-            }
-            Err(Uncut::Failed(failure)) => return Some((Err(failure), joined)),
-            Err(Uncut::Disagree) => None,
-            Err(Uncut::NoWindow(why)) => Some(why),
+        let parts = try_join_all(fetches).await;
+        let uncut = match parts.and_then(|parts| fill.cut_and_store(&list, &parts)) {
+            Ok(found) => return Some(Ok(found)),
+            Err(Uncut::Failed(failure)) => return Some(Err(failure)),
+            Err(uncut @ (Uncut::NoWindow | Uncut::Disagree)) => uncut,
         };
-        let (found, joined) = self.fetch(key, Forward::UriMiss, wait, priority).await;
-        let is_page = found
-            .as_ref()
-            .is_ok_and(|found| found.stored.status == StatusCode::OK);
-        if let Some(why) = why.filter(|_| is_page)
-            && self.not_cut.is_due(LogInterval::MINUTE, self.clock.now())
+        let found = self.fetch(key, wait).await;
+        let is_page = matches!(&found, Ok(found) if found.stored.status == StatusCode::OK);
+        if matches!(uncut, Uncut::NoWindow)
+            && is_page
+            && fill.not_cut.is_due(LogInterval::MINUTE, fill.clock.now())
         {
             tracing::warn!(
                 route = &*route.name,
                 upstream_page = list.size,
-                why,
-                "a page cannot be cut from windows and is requested itself; perhaps upstream_page is more than the upstream allows"
+                "a page cannot be cut from windows and is requested itself; perhaps upstream_page is more than the upstream allows, or such a page more than upstream.max_body_bytes"
             );
         }
-        Some((found, joined))
+        Some(found)
     }
+}
 
+impl Fill {
     /// The windows that a page is cut from. `None` where it is to be requested itself: it is a
     /// window, or what is stored in place of its windows is none, or is not of one moment.
     fn wanted(&self, list: &List<'_>) -> Option<Vec<Wanted>> {
@@ -174,8 +153,11 @@ impl Fill {
         for offset in known.into_iter().flatten() {
             let key = with_page(list.key, list.size, offset)?;
             let part = self.stored_window(&key, offset, list.size);
-            let ends = |part: &_| window(part).is_some_and(|part| ends_before(part, list.offset));
-            if let Some(stored) = part.filter(|part| ends(part)) {
+            let ends = |part: &Arc<StoredResponse>| {
+                let page = part.page.as_deref();
+                page.is_some_and(|page| page.ends_before(list.offset))
+            };
+            if let Some(stored) = part.filter(ends) {
                 let stored = Some(stored);
                 return Some(vec![Wanted {
                     offset,
@@ -190,8 +172,11 @@ impl Fill {
         let mut wanted = Vec::new();
         for (offset, key) in list.windows() {
             let stored = self.fresh(&key);
-            if let Some(part) = &stored {
-                list.check(part, offset).ok()?;
+            if !stored
+                .as_ref()
+                .is_none_or(|part| list.is_of_use(part, offset))
+            {
+                return None;
             }
             wanted.push(Wanted {
                 offset,
@@ -199,12 +184,10 @@ impl Fill {
                 stored,
             });
         }
-        let stored: Vec<_> = wanted
-            .iter()
-            .filter_map(|window| window.stored.clone())
-            .collect();
+        let stored = wanted.iter().filter_map(|window| window.stored.clone());
+        let stored: Vec<_> = stored.collect();
         // Windows past the list's end are not requested.
-        let mut pages = stored.iter().filter_map(|part| part.page.as_deref());
+        let mut pages = pages_of(&stored).into_iter();
         let total = pages.find(|page| !page.is_empty()).map(|page| page.total);
         let is_within = |offset| total.is_none_or(|total| offset < total);
         wanted.retain(|window| window.stored.is_some() || is_within(window.offset));
@@ -214,8 +197,7 @@ impl Fill {
     /// What is stored in place of a window and fresh, if it is the window.
     fn stored_window(&self, key: &Key, offset: u64, size: u64) -> Option<Arc<StoredResponse>> {
         let stored = self.fresh(key)?;
-        check_part(&stored, offset, size).ok()?;
-        Some(stored)
+        is_window(&stored, offset, size).then_some(stored)
     }
 
     /// Cuts a page from its windows, and stores it.
@@ -229,27 +211,24 @@ impl Fill {
             return Ok(FillAnswer { stored, from });
         }
         let parts: Vec<_> = found.iter().map(|part| part.stored.clone()).collect();
-        let stored = match parts.iter().find(|part| part.page.as_deref().is_none()) {
+        let stored = match parts.iter().find(|part| part.page.is_none()) {
             // An error answers every page.
             Some(error) => error.clone(),
             None => {
                 let mut cut = self.cut(list, &parts).ok_or(Uncut::Disagree)?;
                 if is_passed_on {
-                    cut.fields = prepared(cut.content_type(), ClientFreshness::Nothing);
+                    set_freshness(&mut cut, ClientFreshness::Nothing);
                 }
                 Arc::new(cut)
             }
         };
-        if self
-            .cache
-            .store()
-            .response_was_purged(list.key.as_bytes(), &stored)
-        {
+        let store = self.cache.store();
+        if store.response_was_purged(list.key.as_bytes(), &stored) {
             return Err(Uncut::Disagree);
         }
         if is_kept {
             let key = self.own_key(list.key, &stored);
-            self.cache.store().insert(&key, stored.clone());
+            store.insert(&key, stored.clone());
         }
         Ok(FillAnswer { stored, from })
     }
@@ -260,21 +239,16 @@ impl Fill {
             return None;
         }
         // Windows past the end add nothing.
-        let is_empty =
-            |part: &&Arc<StoredResponse>| part.page.as_deref().is_some_and(|p| p.is_empty());
+        let is_empty = |part: &StoredResponse| part.page.as_deref().is_some_and(Page::is_empty);
         let within: Vec<_> = parts.iter().filter(|p| !is_empty(p)).cloned().collect();
         let parts = if within.is_empty() { parts } else { &within };
-        let cut = cut_page(&windows_of(parts), list.offset, list.limit)?;
-        self.response_of(parts, cut)
+        let page = cut_page(&pages_of(parts), list.offset, list.limit)?;
+        self.response_of(parts, page)
     }
 
     /// A response made of parts. It has the lowest finality class of them, the earliest epoch,
     /// and is as old as the oldest.
-    fn response_of(
-        &self,
-        parts: &Parts,
-        (body, page): (Vec<u8>, Box<Page>),
-    ) -> Option<StoredResponse> {
+    fn response_of(&self, parts: &Parts, page: Box<Page>) -> Option<StoredResponse> {
         let class = |part: &&Arc<StoredResponse>| part.stamp.as_ref().map(|stamp| stamp.class);
         let least = parts.iter().min_by_key(class)?;
         let stamps = || parts.iter().filter_map(|part| part.stamp.as_ref());
@@ -285,39 +259,35 @@ impl Fill {
             is_settled: stamps().all(|stamp| stamp.is_settled),
             ..*least.stamp.as_ref()?
         };
+        let metadata = (least.content_type(), self.client_freshness(&stamp));
+        let whole = prepared(least.status, metadata, page.body.clone());
         Some(StoredResponse {
-            status: least.status,
-            fields: prepared(least.content_type(), self.client_freshness(&stamp)),
             received: parts.iter().map(|part| part.received).min()?,
             lifetime: parts.iter().map(|part| part.lifetime).min()?,
             took: parts.iter().map(|part| part.took).max()?,
+            is_encodable: parts.iter().all(|part| part.is_encodable),
+            checked: CheckedPurge::at(parts.iter().map(|part| part.checked.number()).min()?),
             stamp: Some(stamp),
             page: Some(page),
-            etag: etag(&body),
-            body: Box::<[u8]>::from(body).into(),
-            is_encodable: parts.iter().all(|part| part.is_encodable),
-            encodings: Encodings::default(),
-            checked: CheckedPurge::at(parts.iter().map(|part| part.checked.number()).min()?),
+            ..whole
         })
     }
 
     /// The keys of the windows that a page is cut from; none where it is not cut.
     pub(crate) fn windows_of(&self, key: &Key) -> Vec<Key> {
         let list = self.route(key).and_then(|route| List::of(key, route));
-        list.map_or_else(Vec::new, |list| {
-            list.windows().map(|(_, key)| key).collect()
-        })
+        let windows = list.iter().flat_map(List::windows);
+        windows.map(|(_, key)| key).collect()
     }
 
     /// The keys that would be requested now for a key whose stored response is not fresh; none
     /// if it is cut from stored windows.
     pub(crate) fn requests(&self, key: &Key) -> Vec<Key> {
-        let route = self.route(key);
-        if route.is_some_and(|route| self.cut_transaction(key, route).is_some()) {
+        if self.cut_transaction(key).is_some() {
             return Vec::new();
         }
-        let wanted = route.and_then(|route| self.wanted(&List::of(key, route)?));
-        let Some(wanted) = wanted else {
+        let list = self.route(key).and_then(|route| List::of(key, route));
+        let Some(wanted) = list.and_then(|list| self.wanted(&list)) else {
             return vec![key.clone()];
         };
         let missing = wanted.into_iter().filter(|window| window.stored.is_none());
@@ -325,14 +295,14 @@ impl Fill {
     }
 
     /// A transaction's page, where the stored windows of its block contain all its items.
-    pub(super) fn cut_transaction(&self, key: &Key, route: &Route) -> Option<Arc<StoredResponse>> {
-        let (tx, location, first) = self.transaction_window(key, route)?;
+    pub(super) fn cut_transaction(&self, key: &Key) -> Option<Arc<StoredResponse>> {
+        let (tx, location, first) = self.transaction_window(key)?;
         let ((limit, offset), (size, _)) = (page_of(key)?, page_of(&first)?);
         let part = |at| self.stored_window(&with_page(&first, size, at)?, at, size);
         let (mut lowest, mut highest) = (location.offset, location.offset);
         let mut parts = vec![part(location.offset)?];
         let run = loop {
-            match find_run(&windows_of(&parts), &tx)? {
+            match find_run(&pages_of(&parts), &tx)? {
                 Run::Whole(run) => break run,
                 Run::Before | Run::After if parts.len() as u64 >= MOST_WINDOWS => return None,
                 Run::Before => {
@@ -345,17 +315,14 @@ impl Fill {
                 }
             }
         };
-        let cut = cut_run(&windows_of(&parts), &run, offset, limit)?;
-        Some(Arc::new(self.response_of(&parts, cut)?))
+        let page = cut_run(&pages_of(&parts), &run, offset, limit)?;
+        Some(Arc::new(self.response_of(&parts, page)?))
     }
 
     /// The transaction that a key requests, and the window of its block in which it
     /// was last seen, with the window's key.
-    fn transaction_window(
-        &self,
-        key: &Key,
-        route: &Route,
-    ) -> Option<(Hash, TransactionLocation, Key)> {
+    fn transaction_window(&self, key: &Key) -> Option<(Hash, TransactionLocation, Key)> {
+        let route = self.route(key)?;
         let source = usize::from(route.chain.derived_from?);
         let source = self.routes.routes().get(source)?;
         let size = u64::from(source.chain.window?.get());
@@ -366,21 +333,21 @@ impl Fill {
     }
 }
 
-/// Whether a response is the window of `size` items at an offset; else why it is not.
-fn check_part(part: &StoredResponse, offset: u64, size: u64) -> Result<(), &'static str> {
-    let page = part.page.as_deref().ok_or("an answer is no page")?;
-    check_window(page, offset, size)
+/// Whether a response is the window of `size` items at an offset.
+fn is_window(part: &StoredResponse, offset: u64, size: u64) -> bool {
+    let page = part.page.as_deref();
+    page.is_some_and(|page| page.is_window(offset, size))
 }
 
 /// Whether windows are of one moment: their totals agree, and they are of one block, whose
 /// hash determines its list, or of one epoch.
 fn are_of_one_moment(parts: &Parts) -> bool {
-    let windows = windows_of(parts);
+    let pages = pages_of(parts);
     let stamps = || parts.iter().filter_map(|part| part.stamp.as_ref());
     let is_live = stamps().any(|stamp| stamp.class == Class::Live);
-    let has_blocks = windows.iter().any(|window| !window.page.blocks.is_empty());
+    let has_blocks = pages.iter().any(|page| !page.blocks.is_empty());
     let is_one = match has_blocks && !is_live {
-        true => of_one_block(&windows),
+        true => of_one_block(&pages),
         // The list may span blocks, and each new block may extend it.
         false => {
             let mut epochs = stamps().map(|stamp| stamp.epoch);
@@ -388,15 +355,11 @@ fn are_of_one_moment(parts: &Parts) -> bool {
             epochs.all(|epoch| Some(epoch) == first)
         }
     };
-    is_one && are_consistent(&windows)
+    is_one && are_consistent(&pages)
 }
 
-/// The windows among parts, to be cut.
-fn windows_of(parts: &Parts) -> Vec<Window<'_>> {
-    parts.iter().filter_map(|part| window(part)).collect()
-}
-
-fn window(part: &StoredResponse) -> Option<Window<'_>> {
-    let (body, page) = (&*part.body, part.page.as_deref()?);
-    Some(Window { body, page })
+/// The pages of parts that are some.
+fn pages_of(parts: &Parts) -> Vec<&Page> {
+    let pages = parts.iter().filter_map(|part| part.page.as_deref());
+    pages.collect()
 }

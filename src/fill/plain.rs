@@ -255,6 +255,7 @@ impl Fetch {
             request,
             why: Forward::Stale,
             stored: None,
+            has_led: Arc::default(),
             ..*self
         };
         own.stored = match own.decide() {

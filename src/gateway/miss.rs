@@ -2,6 +2,7 @@
 //! is over the client's limit, a stale response may answer. The same for all routes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use http::{Response, StatusCode};
 use tokio::time::Instant;
@@ -48,7 +49,8 @@ impl Gateway {
                 stale.ok_or((refusal, None))
             }
             _ => {
-                let (fetched, collapsed) = self.await_answer(fetch, body).await;
+                let fetched = self.await_answer(fetch, body).await;
+                let collapsed = !fetch.has_led.load(Relaxed);
                 let fetched = fetched.map(|answer| {
                     let outcome = self.outcome(fetch, &answer, collapsed);
                     (answer, outcome)
@@ -102,21 +104,19 @@ impl Gateway {
         self.finish(request, kind, took, response)
     }
 
-    /// Fetches, and says whether another request's fetch was joined. Where a stale response
-    /// may answer, the wait is short: there is none if the fetch cannot be sent now or has
-    /// just failed, but it keeps its place in the queue.
+    /// Fetches. Where a stale response may answer, the wait is short: there is none if the fetch
+    /// cannot be sent now or has just failed, but it keeps its place in the queue.
     async fn await_answer(
         &self,
         fetch: &Arc<Fetch>,
         body: Option<RequestBody>,
-    ) -> (Result<Answer, Failure>, bool) {
+    ) -> Result<Answer, Failure> {
         let arrived = Instant::now();
         let has_stale = || fetch.stale().is_some();
         if body.is_none() && has_stale() {
             if let Some(why) = fetch.held() {
-                let joins = fetch.joins();
                 fetch.refresh();
-                return (Err(why), joins);
+                return Err(why);
             }
             let wait = Wait {
                 deadline: arrived + self.stale_wait,
@@ -126,7 +126,7 @@ impl Gateway {
             };
             match fetch.answer(None, wait).await {
                 // The wait was cut short for a response that may no longer answer.
-                (Err(why), _) if why.reason == Reason::UpstreamTimeout && !has_stale() => {}
+                Err(why) if why.reason == Reason::UpstreamTimeout && !has_stale() => {}
                 fetched => return fetched,
             }
         }

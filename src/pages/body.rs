@@ -3,13 +3,13 @@
 //!
 //! A body that is JSON of another form than a page or a token says nothing.
 //!
-//! Deliberately absent: whether the page is the one that was requested
-//! ([`check_window`](super::check_window)).
+//! Deliberately absent: whether the page is the one that was requested ([`Page::is_window`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::from_str;
@@ -29,11 +29,12 @@ pub struct BodyIndex {
     pub(crate) deploy_height: Option<u32>,
 }
 
-/// The index of an activity page: where its items stand in the body, and which blocks and
-/// transactions they are of. It is of use only together with the body that it is made for.
-/// That of a page that was cut from windows has no transactions.
+/// An activity page: where its items stand in the body, and which blocks and transactions they
+/// are of. One that was cut from windows has no transactions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
+    /// The body that it is.
+    pub(crate) body: Bytes,
     /// The most items that it may have, as the upstream echoes it.
     pub(crate) limit: u64,
     /// How many of the list's items come before it, as the upstream echoes it.
@@ -85,7 +86,7 @@ struct Location<'b> {
 
 impl BodyIndex {
     /// Reads a body. `None` where it is not JSON in UTF-8 (RFC 8259 §8.1).
-    pub fn read(body: &[u8]) -> Option<Self> {
+    pub fn read(body: &Bytes) -> Option<Self> {
         let text = std::str::from_utf8(body).ok()?;
         let Ok(members) = from_str::<Members<'_>>(text) else {
             from_str::<IgnoredAny>(text).ok()?;
@@ -98,10 +99,11 @@ impl BodyIndex {
             let numbers = [number("limit")?, number("offset")?, number("total")?];
             let is_plain = members.len() == MEMBERS;
             let page = Page {
+                body: body.clone(),
                 is_plain,
                 ..Page::empty(numbers)
             };
-            Some(Box::new(page.with(text, results.as_ref()?)))
+            Some(Box::new(page.with(results.as_ref()?)))
         };
         let token = members.get("token");
         let token = token.and_then(|token| from_str::<Members<'_>>(token.get()).ok());
@@ -117,15 +119,15 @@ impl BodyIndex {
 const MEMBERS: usize = 4;
 
 impl Page {
-    /// The index of a body; `None` where it is no activity page.
-    pub(crate) fn read(body: &[u8]) -> Option<Box<Self>> {
+    /// The page that a body is; `None` where it is none.
+    pub(crate) fn read(body: &Bytes) -> Option<Box<Self>> {
         BodyIndex::read(body)?.page
     }
 
     /// The page with these items, which stand in its body.
-    fn with(mut self, body: &str, items: &[&RawValue]) -> Self {
+    fn with(mut self, items: &[&RawValue]) -> Self {
         for (at, item) in (0..).zip(items) {
-            let start = item.get().as_ptr().addr() - body.as_ptr().addr();
+            let start = item.get().as_ptr().addr() - self.body.as_ptr().addr();
             self.items.push(span(start, item.get().len()));
             match locate(item) {
                 Some((block, tx)) => {
@@ -150,9 +152,10 @@ impl Page {
         self
     }
 
-    /// The index of a page without items, with this limit, offset and total.
+    /// A page without items and without a body, with this limit, offset and total.
     pub(super) const fn empty([limit, offset, total]: [u64; 3]) -> Self {
         Self {
+            body: Bytes::new(),
             limit,
             offset,
             total,
@@ -193,18 +196,18 @@ impl Page {
         self.items.is_empty()
     }
 
-    /// The heap memory that it uses, in bytes.
+    /// The heap memory that it uses beside its body, in bytes.
     pub(crate) fn weight(&self) -> usize {
         size_of_val(&*self.items) + size_of_val(&*self.blocks) + size_of_val(&*self.txs)
     }
 
     /// Neighbouring items, with what the upstream wrote between them; `None` where
     /// the page does not have all of them, or the range is empty.
-    pub(super) fn items<'b>(&self, body: &'b [u8], range: Range<usize>) -> Option<&'b [u8]> {
+    pub(super) fn items(&self, range: Range<usize>) -> Option<&[u8]> {
         let spans = self.items.get(range)?;
         let (start, end) = (spans.first()?.0, spans.last()?.1);
         // Widening: there is no target below 32 bits with threads.
-        body.get(start as usize..end as usize)
+        self.body.get(start as usize..end as usize)
     }
 }
 

@@ -8,7 +8,7 @@ mod windows;
 use std::ops::Range;
 
 use proptest::prelude::{Just, Strategy, any};
-use proptest::sample::{Index, select, subsequence};
+use proptest::sample::{Index, select};
 use proptest::{
     collection, option, prop_assert, prop_assert_eq, prop_assume, prop_oneof, proptest,
 };
@@ -34,21 +34,20 @@ const ETCHING_PAGE: &str = r#"{"limit":20,"offset":0,"total":2,"results":[{"rune
 const PAST_END: &str = r#"{"limit":20,"offset":1000,"total":0,"results":[]}"#;
 
 impl Page {
-    /// An item's bytes; `None` where the page has no such item, or the body is too
-    /// short to be its own.
-    fn item<'b>(&self, body: &'b [u8], at: usize) -> Option<&'b [u8]> {
-        self.items(body, at..at.checked_add(1)?)
+    /// An item's bytes; `None` where the page has no such item.
+    fn item(&self, at: usize) -> Option<&[u8]> {
+        self.items(at..at.checked_add(1)?)
     }
 }
 
 fn read(body: &str) -> Box<Page> {
-    Page::read(body.as_bytes()).unwrap_or_else(|| panic!("{body}"))
+    Page::read(&body.to_owned().into()).unwrap_or_else(|| panic!("{body}"))
 }
 
 /// The body of a page that was cut, whose index is as if it were read from there.
-fn text(cut: Option<(Vec<u8>, Box<Page>)>) -> Option<String> {
-    let (body, page) = cut?;
-    let body = String::from_utf8(body).unwrap();
+fn text(cut: Option<Box<Page>>) -> Option<String> {
+    let page = cut?;
+    let body = String::from_utf8(page.body.to_vec()).unwrap();
     let mut read = read(&body);
     // Those of a transaction are looked for in its block's windows alone.
     read.txs.clear();
@@ -57,31 +56,9 @@ fn text(cut: Option<(Vec<u8>, Box<Page>)>) -> Option<String> {
     Some(body)
 }
 
-/// Bodies with their pages.
-struct Bodies(Vec<(String, Box<Page>)>);
-
-impl Bodies {
-    fn new(bodies: impl IntoIterator<Item = String>) -> Self {
-        let read = |body: String| (body.clone(), read(&body));
-        Self(bodies.into_iter().map(read).collect())
-    }
-
-    fn windows(&self) -> Vec<Window<'_>> {
-        let window = |(body, page)| Window::new(body, page);
-        self.0
-            .iter()
-            .map(|(body, page)| window((body, page)))
-            .collect()
-    }
-}
-
-impl<'a> Window<'a> {
-    fn new(body: &'a str, page: &'a Page) -> Self {
-        Self {
-            body: body.as_bytes(),
-            page,
-        }
-    }
+/// Pages as windows.
+fn all(pages: &[Box<Page>]) -> Vec<&Page> {
+    pages.iter().map(|page| &**page).collect()
 }
 
 /// The hash that is written as one number.
@@ -135,8 +112,14 @@ impl Style {
         format!("{blank}{{{blank}{}{blank}}}{blank}", members.join(","))
     }
 
-    fn windows(&self, list: &[String], offsets: impl Iterator<Item = u64>, size: u64) -> Bodies {
-        Bodies::new(offsets.map(|offset| self.page(list, offset, size)))
+    fn windows(
+        &self,
+        list: &[String],
+        offsets: impl IntoIterator<Item = u64>,
+        size: u64,
+    ) -> Vec<Box<Page>> {
+        let window = |offset| read(&self.page(list, offset, size));
+        offsets.into_iter().map(window).collect()
     }
 }
 
@@ -196,7 +179,7 @@ fn limits() -> impl Strategy<Value = u64> {
 /// The items of a body, as they came.
 fn items(body: &str) -> Vec<String> {
     let page = read(body);
-    let item = |at| page.item(body.as_bytes(), at).unwrap().to_vec();
+    let item = |at| page.item(at).unwrap().to_vec();
     let items = (0..page.len()).map(item);
     items.map(|item| String::from_utf8(item).unwrap()).collect()
 }

@@ -17,22 +17,6 @@ use super::{Block, Hash, Page};
 /// are doubles), and would answer for another offset.
 pub(super) const MOST_OFFSET: u64 = (1 << 53) - 1;
 
-/// One stored window: its body, and what was read of it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Window<'a> {
-    /// The upstream's body.
-    pub(crate) body: &'a [u8],
-    /// The page that it is.
-    pub(crate) page: &'a Page,
-}
-
-impl Window<'_> {
-    /// Whether it lies at or past its list's end.
-    fn is_past_end(self) -> bool {
-        self.page.is_empty() && self.page.total == 0
-    }
-}
-
 /// The offsets of the windows of `size` items that the `limit` items from `offset`
 /// on overlap, ascending and at most [`MOST_OFFSET`]. None where `limit` or `size`
 /// is 0.
@@ -44,52 +28,48 @@ pub(crate) fn windows(offset: u64, limit: u64, size: u64) -> impl Iterator<Item 
     std::iter::successors(first, move |at| at.checked_add(size)).take_while(move |at| *at <= last)
 }
 
-/// Whether a page is the window of `size` items at `offset`.
-///
-/// # Errors
-/// Why it is not: the upstream's pages cannot be cut.
-pub(crate) fn check_window(page: &Page, offset: u64, size: u64) -> Result<(), &'static str> {
-    let expected = page.total.saturating_sub(offset).min(size);
-    Err(if !page.is_plain {
-        "the upstream's pages have members beside limit, offset, total and results"
-    } else if page.limit != size {
-        "the upstream echoes another limit"
-    } else if page.offset != offset {
-        "the upstream echoes another offset"
-    } else if page.len() as u64 != expected {
-        "the upstream sent fewer or more items than its total leaves"
-    } else if page.is_empty() && page.total > 0 {
-        "the upstream has a total past the end of a list, not 0"
-    } else {
-        return Ok(());
-    })
+impl Page {
+    /// Whether it is the window of `size` items at `offset`; else the upstream's pages cannot be
+    /// cut: they have further members, the upstream caps limits or echoes other numbers than it
+    /// was sent, or its totals are not those of its lists, and 0 past their end.
+    pub(crate) fn is_window(&self, offset: u64, size: u64) -> bool {
+        let expected = self.total.saturating_sub(offset).min(size);
+        self.is_plain
+            && (self.limit, self.offset, self.len() as u64) == (size, offset, expected)
+            && (!self.is_empty() || self.total == 0)
+    }
+
+    /// Whether it is a window at or past its list's end.
+    const fn is_past_end(&self) -> bool {
+        self.is_empty() && self.total == 0
+    }
+
+    /// Whether it proves that its list ends at `offset` or before.
+    pub(crate) fn ends_before(&self, offset: u64) -> bool {
+        match self.is_past_end() {
+            true => self.offset <= offset,
+            false => !self.is_empty() && self.total <= offset,
+        }
+    }
 }
 
 /// Whether windows of one list can be of one moment: they have the same total, and
 /// those past the end lie past the others' end. For the list of a single block,
 /// [`of_one_block`] has to hold as well.
-pub(crate) fn are_consistent(windows: &[Window<'_>]) -> bool {
+pub(crate) fn are_consistent(windows: &[&Page]) -> bool {
     let mut within = windows.iter().filter(|window| !window.is_past_end());
-    let total = within.next().map(|window| window.page.total);
+    let total = within.next().map(|window| window.total);
     let mut past = windows.iter().filter(|window| window.is_past_end());
-    within.all(|window| Some(window.page.total) == total)
-        && past.all(|window| total.is_none_or(|total| window.page.offset >= total))
+    within.all(|window| Some(window.total) == total)
+        && past.all(|window| total.is_none_or(|total| window.offset >= total))
 }
 
 /// Whether windows name one block at most, as all windows of a block's or a
 /// transaction's list do that are of one moment.
-pub(crate) fn of_one_block(windows: &[Window<'_>]) -> bool {
-    let mut blocks = windows.iter().flat_map(|window| &window.page.blocks);
+pub(crate) fn of_one_block(windows: &[&Page]) -> bool {
+    let mut blocks = windows.iter().flat_map(|window| &window.blocks);
     let first: Option<&Block> = blocks.next();
     blocks.all(|block| Some(block) == first)
-}
-
-/// Whether a window proves that its list ends at `offset` or before.
-pub(crate) fn ends_before(window: Window<'_>, offset: u64) -> bool {
-    if window.is_past_end() {
-        return window.page.offset <= offset;
-    }
-    !window.page.is_empty() && window.page.total <= offset
 }
 
 /// The page of the `limit` items from `offset` on, from neighbouring windows of the list
@@ -97,20 +77,16 @@ pub(crate) fn ends_before(window: Window<'_>, offset: u64) -> bool {
 ///
 /// `None` where the windows are inconsistent or do not contain the whole page, and
 /// where `limit` is 0, which the upstream refuses.
-pub(crate) fn cut_page(
-    windows: &[Window<'_>],
-    offset: u64,
-    limit: u64,
-) -> Option<(Vec<u8>, Box<Page>)> {
+pub(crate) fn cut_page(windows: &[&Page], offset: u64, limit: u64) -> Option<Box<Page>> {
     if !are_consistent(windows) {
         return None;
     }
-    let is_over = windows.iter().any(|window| ends_before(*window, offset));
+    let is_over = windows.iter().any(|window| window.ends_before(offset));
     // Windows past the end have a total of 0; the others are equal.
     let total = match is_over {
         true => 0,
         false => {
-            let totals = windows.iter().map(|window| window.page.total);
+            let totals = windows.iter().map(|window| window.total);
             totals.max().filter(|total| offset < *total)?
         }
     };
@@ -134,14 +110,14 @@ pub(crate) enum Run {
 /// `None` where it is absent, which proves nothing, or in more than one place; where an
 /// item has no location; and where the windows are inconsistent, no neighbours, or of more than
 /// one block.
-pub(crate) fn find_run(windows: &[Window<'_>], tx: &Hash) -> Option<Run> {
-    let is_located = |window: &Window<'_>| window.page.is_located && !window.page.is_empty();
+pub(crate) fn find_run(windows: &[&Page], tx: &Hash) -> Option<Run> {
+    let is_located = |window: &&Page| window.is_located && !window.is_empty();
     if !are_consistent(windows) || !of_one_block(windows) || !windows.iter().all(is_located) {
         return None;
     }
     let mut run: Option<Range<u64>> = None;
-    let mut next = windows.first()?.page.offset;
-    for page in windows.iter().map(|window| window.page) {
+    let mut next = windows.first()?.offset;
+    for page in windows {
         if page.offset != next {
             return None;
         }
@@ -156,7 +132,7 @@ pub(crate) fn find_run(windows: &[Window<'_>], tx: &Hash) -> Option<Run> {
             };
         }
     }
-    let (run, first, last) = (run?, windows.first()?.page, windows.last()?.page);
+    let (run, first, last) = (run?, windows.first()?, windows.last()?);
     if run.start == first.offset && first.offset > 0 {
         return Some(Run::Before);
     }
@@ -170,11 +146,11 @@ pub(crate) fn find_run(windows: &[Window<'_>], tx: &Hash) -> Option<Run> {
 /// windows' list. At or past its end: total 0 and no items. `None` where the windows do not
 /// contain the page, and where `limit` is 0.
 pub(crate) fn cut_run(
-    windows: &[Window<'_>],
+    windows: &[&Page],
     run: &Range<u64>,
     offset: u64,
     limit: u64,
-) -> Option<(Vec<u8>, Box<Page>)> {
+) -> Option<Box<Page>> {
     if limit == 0 {
         return None;
     }
@@ -190,19 +166,20 @@ pub(crate) fn cut_run(
     let (mut body, mut page) = (head.into_bytes(), Page::empty([limit, offset, total]));
     let mut at = range.start;
     for window in windows {
-        let start = window.page.offset;
-        let end = start.saturating_add(window.page.len() as u64);
+        let start = window.offset;
+        let end = start.saturating_add(window.len() as u64);
         let end = end.min(range.end);
         if start <= at && at < end {
             if at > range.start {
                 body.push(b',');
             }
             let within = usize::try_from(at - start).ok()?..usize::try_from(end - start).ok()?;
-            page.append(window.page, within.clone(), body.len());
-            body.extend_from_slice(window.page.items(window.body, within)?);
+            page.append(window, within.clone(), body.len());
+            body.extend_from_slice(window.items(within)?);
             at = end;
         }
     }
     body.extend_from_slice(b"]}");
-    (at == range.end).then(|| (body, Box::new(page)))
+    page.body = body.into_boxed_slice().into();
+    (at == range.end).then(|| Box::new(page))
 }

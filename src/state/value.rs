@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::chain::Class;
 
 /// Grows with each change of the form. Values of another version are absent.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// The level of compression: a final answer of 10 kB takes some 50 µs.
 const LEVEL: i32 = 3;
 
@@ -23,8 +23,6 @@ pub struct Value {
     pub status: u16,
     /// Its content type.
     pub content_type: Vec<u8>,
-    /// ordgate's ETag of the body.
-    pub etag: Vec<u8>,
     /// When it was received, in milliseconds since 1970.
     pub received: u64,
     /// The process that received it, by a random number.
@@ -105,7 +103,6 @@ mod tests {
         Value {
             status: 404,
             content_type: b"text/plain".to_vec(),
-            etag: b"\"e\"".to_vec(),
             received: 1_700_000_000_123,
             run: u64::MAX,
             lifetime: Duration::from_millis(30_001),

@@ -6,6 +6,7 @@
 
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -58,7 +59,7 @@ pub fn check_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> R
 /// # Errors
 /// Where it is not JSON; or a web framework's 404 for an unknown route, which has `statusCode`
 /// and `message` beside `error`: the server is then perhaps not the intended one.
-pub(super) fn check_body(status: StatusCode, body: &[u8]) -> Result<BodyIndex, Failure> {
+pub(super) fn check_body(status: StatusCode, body: &Bytes) -> Result<BodyIndex, Failure> {
     #[derive(Deserialize)]
     struct Framework {
         #[serde(rename = "statusCode")]

@@ -155,16 +155,6 @@ fn only_get_and_head_without_content_are_answered_from_memory() {
 }
 
 #[test]
-fn a_response_made_stale_must_be_validated() {
-    let mut response = stored("max-age=60", 0);
-    response.lifetime = Duration::ZERO;
-    let request = Directives::default();
-    let decided = |failed| may_reuse(&request, &response, noon(), failed);
-    assert_eq!(decided(None), Err(Forward::Stale), "§4.3.5");
-    assert_eq!(decided(Some(Duration::MAX)), Ok(Reuse::IfError), "§4.2.4");
-}
-
-#[test]
 fn a_response_ages() {
     let stored = stored("max-age=60", 10);
     let later = noon() + Duration::from_secs(70);

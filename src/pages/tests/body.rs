@@ -1,5 +1,6 @@
 //! What is read of a body.
 
+use bytes::Bytes;
 use serde::de::IgnoredAny;
 
 use super::*;
@@ -27,15 +28,14 @@ fn a_recorded_page_is_indexed() {
     }
     let value: Value = serde_json::from_str(BLOCK_PAGE).unwrap();
     for at in 0..5 {
-        let item = page.item(BLOCK_PAGE.as_bytes(), at).unwrap();
+        let item = page.item(at).unwrap();
         assert_eq!(
             serde_json::from_slice::<Value>(item).unwrap(),
             value["results"][at]
         );
     }
-    assert_eq!(page.item(BLOCK_PAGE.as_bytes(), 5), None);
-    assert_eq!(page.item(BLOCK_PAGE.as_bytes(), usize::MAX), None);
-    assert_eq!(page.item(b"another body", 0), None);
+    assert_eq!(page.item(5), None);
+    assert_eq!(page.item(usize::MAX), None);
     assert_eq!(page.weight(), 5 * 8 + 3 * 40 + 36);
 
     let page = read(PAST_END);
@@ -54,8 +54,7 @@ fn a_page_with_further_members_mentions_its_blocks_and_is_no_window() {
     assert_eq!(page.blocks, plain.blocks);
     assert_eq!((page.total, page.len()), (plain.total, plain.len()));
     assert!(plain.is_plain && !page.is_plain);
-    let checked = check_window(&page, page.offset, page.limit);
-    assert!(checked.is_err());
+    assert!(!page.is_window(page.offset, page.limit));
 }
 
 #[test]
@@ -95,10 +94,10 @@ fn which_bodies_are_no_page() {
         r#"{"limit":1,"offset":0,"total":0,"results":[]}{}"#,
         "\u{feff}{\"limit\":1,\"offset\":0,\"total\":0,\"results\":[]}",
     ] {
-        assert!(Page::read(body.as_bytes()).is_none(), "{body}");
+        assert!(Page::read(&Bytes::from(body)).is_none(), "{body}");
     }
     let latin = b"{\"limit\":1,\"offset\":0,\"total\":1,\"results\":[\"\xe9\"]}";
-    assert!(Page::read(latin).is_none());
+    assert!(Page::read(&Bytes::from_static(latin)).is_none());
 }
 
 #[test]
@@ -115,22 +114,22 @@ fn pages_of_any_style_are_read() {
     let body =
         " {\r\n\t\"results\" : [ 1 , \"]\" ,[ ] ] , \"total\" : 3,\"offset\":0 ,\"limit\":4}\n";
     let page = read(body);
-    let items: Vec<_> = (0..3).map(|at| page.item(body.as_bytes(), at)).collect();
+    let items: Vec<_> = (0..3).map(|at| page.item(at)).collect();
     assert_eq!(items, [Some(&b"1"[..]), Some(b"\"]\""), Some(b"[ ]")]);
     // What is between items of a window stays; the envelope is written anew.
-    let cut = cut_page(&[Window::new(body, &page)], 1, 20);
+    let cut = cut_page(&[&page], 1, 20);
     let expected = r#"{"limit":20,"offset":1,"total":3,"results":["]" ,[ ]]}"#;
     assert_eq!(text(cut).as_deref(), Some(expected));
     // What is nested deeply is skipped without recursion.
     let (deep, up) = ("[".repeat(200_000), "]".repeat(200_000));
     let body = format!(r#"{{"limit":1,"offset":0,"total":1,"results":[{deep}{up}]}}"#);
     let page = read(&body);
-    assert_eq!(page.item(body.as_bytes(), 0).unwrap().len(), 400_000);
+    assert_eq!(page.item(0).unwrap().len(), 400_000);
     assert!(!page.is_located);
     let body = format!(r#"{{"limit":1,"offset":0,"total":1,"results":[{{"a":{deep}{up}}}]}}"#);
     assert!(!read(&body).is_located);
     let body = format!(r#"{{"limit":{deep}{up},"offset":0,"total":1,"results":[]}}"#);
-    assert!(Page::read(body.as_bytes()).is_none());
+    assert!(Page::read(&body.into()).is_none());
 }
 
 #[test]
@@ -163,7 +162,7 @@ fn tokens_and_empty_lists_are_read() {
         (r#"{"token":null}"#, false, None),
         (r#"{"block_height":1}"#, false, None),
     ] {
-        let index = BodyIndex::read(body.as_bytes()).unwrap();
+        let index = BodyIndex::read(&body.into()).unwrap();
         assert_eq!(
             (index.empty, index.deploy_height),
             (empty, deploy_height),
@@ -171,9 +170,9 @@ fn tokens_and_empty_lists_are_read() {
         );
     }
     for body in ["", "{", r#"{"results":[}"#, r#"{"a":1}{}"#, "\u{feff}{}"] {
-        assert!(BodyIndex::read(body.as_bytes()).is_none(), "{body}");
+        assert!(BodyIndex::read(&body.into()).is_none(), "{body}");
     }
-    assert!(BodyIndex::read(b"{\"a\":\"\xe9\"}").is_none());
+    assert!(BodyIndex::read(&Bytes::from_static(b"{\"a\":\"\xe9\"}")).is_none());
 }
 
 #[test]
@@ -312,6 +311,7 @@ proptest! {
                 _ => bytes.truncate(at.max(1)),
             }
         }
+        let bytes = Bytes::from(bytes);
         let index = BodyIndex::read(&bytes);
         let is_utf8 = std::str::from_utf8(&bytes).is_ok();
         let is_json = is_utf8 && serde_json::from_slice::<IgnoredAny>(&bytes).is_ok();
@@ -329,27 +329,20 @@ proptest! {
         let list = value["results"].as_array().unwrap();
         prop_assert_eq!(list.len(), page.len());
         for (at, expected) in list.iter().enumerate() {
-            let item = page.item(&bytes, at).unwrap();
+            let item = page.item(at).unwrap();
             let item: Value = serde_json::from_slice(item).unwrap();
             prop_assert_eq!(&item, expected);
         }
-        let window = Window { body: &bytes, page: &page };
-        let _ = check_window(&page, offset, 60);
-        let _ = ends_before(window, offset);
         for tx in page.txs.iter().map(|part| part.tx) {
-            let _ = find_run(&[window, window], &tx);
-            if let Some(Run::Whole(run)) = find_run(&[window], &tx) {
-                let cut = cut_run(&[window], &run, 0, 60);
-                prop_assert!(cut.is_none_or(|(cut, _)| Page::read(&cut).is_some()));
+            let _ = find_run(&[&page, &page], &tx);
+            if let Some(Run::Whole(run)) = find_run(&[&page], &tx) {
+                let cut = cut_run(&[&page], &run, 0, 60);
+                prop_assert!(cut.is_none_or(|cut| Page::read(&cut.body).is_some()));
             }
         }
         for limit in [1, u64::MAX] {
-            let cut = cut_page(&[window], offset, limit);
-            prop_assert!(cut.is_none_or(|(cut, _)| Page::read(&cut).is_some()));
+            let cut = cut_page(&[&page], offset, limit);
+            prop_assert!(cut.is_none_or(|cut| Page::read(&cut.body).is_some()));
         }
-        // A body that is not the page's own.
-        let other = Window { body: &bytes[..bytes.len() / 2], page: &page };
-        let _ = cut_page(&[other], 0, 60);
-        let _ = page.item(other.body, 0);
     }
 }

@@ -3,12 +3,7 @@
 use super::*;
 
 /// A transaction's page, from windows that contain all of it.
-fn cut_transaction(
-    windows: &[Window<'_>],
-    tx: &Hash,
-    offset: u64,
-    limit: u64,
-) -> Option<(Vec<u8>, Box<Page>)> {
+fn cut_transaction(windows: &[&Page], tx: &Hash, offset: u64, limit: u64) -> Option<Box<Page>> {
     match find_run(windows, tx)? {
         Run::Whole(run) => cut_run(windows, &run, offset, limit),
         Run::Before | Run::After => None,
@@ -19,8 +14,8 @@ fn cut_transaction(
 fn no_page_is_made_of_windows_that_do_not_contain_it() {
     let block = List::new(&[30], "");
     let style = Style::reference();
-    let bodies = style.windows(&block.items, [0, 10, 20, 30].into_iter(), 10);
-    let all = bodies.windows();
+    let pages = style.windows(&block.items, [0, 10, 20, 30], 10);
+    let all = all(&pages);
     for (windows, offset, limit) in [
         (&all[..0], 0, 10),
         (&all[..1], 0, 11),
@@ -40,7 +35,7 @@ fn no_page_is_made_of_windows_that_do_not_contain_it() {
     // A page that is shorter than its total makes it.
     let short = r#"{"limit":10,"offset":0,"total":9,"results":[1,2]}"#;
     let page = read(short);
-    assert_eq!(cut_page(&[Window::new(short, &page)], 0, 10), None);
+    assert_eq!(cut_page(&[&page], 0, 10), None);
 }
 
 proptest! {
@@ -59,13 +54,13 @@ proptest! {
         let touched = windows(offset, limit, size);
         let touched = touched.enumerate().take_while(|(nth, at)| *nth == 0 || *at < block.len());
         let touched: Vec<_> = touched.map(|(_, at)| at).collect();
-        let bodies = style.windows(&block.items, touched.iter().copied(), size);
-        for ((_, page), at) in bodies.0.iter().zip(&touched) {
-            prop_assert_eq!(check_window(page, *at, size), Ok(()));
+        let pages = style.windows(&block.items, touched.iter().copied(), size);
+        for (page, at) in pages.iter().zip(&touched) {
+            prop_assert!(page.is_window(*at, size));
             prop_assert!(page.is_located);
             prop_assert!(page.blocks.len() <= 1);
         }
-        let all = bodies.windows();
+        let all = all(&pages);
         prop_assert!(are_consistent(&all));
         let cut = text(cut_page(&all, offset, limit)).unwrap();
         if style.is_reference() {
@@ -73,7 +68,7 @@ proptest! {
         }
         prop_assert_eq!(value(&cut), value(&expected));
         prop_assert_eq!(items(&cut), items(&expected));
-        let past = all.iter().any(|window| ends_before(*window, offset));
+        let past = all.iter().any(|window| window.ends_before(offset));
         prop_assert_eq!(past, offset >= block.len());
         // Without one of the windows there is either no page, or the same.
         for at in 0..all.len() {
@@ -88,26 +83,24 @@ proptest! {
 #[test]
 fn a_recorded_transaction_is_sliced_from_its_block() {
     let page = read(BLOCK_PAGE);
-    let window = Window::new(BLOCK_PAGE, &page);
     let etching = read(ETCHING_PAGE);
     let tx = etching.txs[0].tx;
-    let cut = text(cut_transaction(&[window], &tx, 0, 20));
+    let cut = text(cut_transaction(&[&page], &tx, 0, 20));
     assert_eq!(cut.as_deref(), Some(ETCHING_PAGE));
-    let past = text(cut_transaction(&[window], &tx, 2, 60));
+    let past = text(cut_transaction(&[&page], &tx, 2, 60));
     let expected = r#"{"limit":60,"offset":2,"total":0,"results":[]}"#;
     assert_eq!(past.as_deref(), Some(expected));
-    assert_eq!(find_run(&[window], &tx), Some(Run::Whole(3..5)));
-    assert_eq!(cut_transaction(&[window], &tx, 0, 0), None);
+    assert_eq!(find_run(&[&page], &tx), Some(Run::Whole(3..5)));
+    assert_eq!(cut_transaction(&[&page], &tx, 0, 0), None);
     // Absence is not inferred.
     let absent = hash(TX).unwrap();
-    assert_eq!(cut_transaction(&[window], &absent, 0, 20), None);
-    assert_eq!(cut_transaction(&[window], &absent, 50, 20), None);
-    assert_eq!(find_run(&[window], &absent), None);
+    assert_eq!(cut_transaction(&[&page], &absent, 0, 20), None);
+    assert_eq!(cut_transaction(&[&page], &absent, 50, 20), None);
+    assert_eq!(find_run(&[&page], &absent), None);
     // Nor what lies beyond the edges.
     let page = read(TRANSACTION_PAGE);
-    let window = Window::new(TRANSACTION_PAGE, &page);
-    assert_eq!(cut_transaction(&[window], &absent, 0, 20), None);
-    assert_eq!(find_run(&[window], &absent), Some(Run::Before));
+    assert_eq!(cut_transaction(&[&page], &absent, 0, 20), None);
+    assert_eq!(find_run(&[&page], &absent), Some(Run::Before));
     assert_eq!(cut_transaction(&[], &absent, 0, 20), None);
 }
 
@@ -126,16 +119,16 @@ fn a_transaction_without_one_certain_run_has_no_page() {
     for list in cases {
         for size in [2, 4, 10] {
             let offsets = windows(0, list.len() as u64, size);
-            let bodies = style.windows(&list, offsets, size);
-            let cut = cut_transaction(&bodies.windows(), &numbered(1), 0, 20);
+            let pages = style.windows(&list, offsets, size);
+            let cut = cut_transaction(&all(&pages), &numbered(1), 0, 20);
             assert_eq!(cut, None, "{list:?}");
         }
     }
     // From windows that are no neighbours.
     let list: Vec<_> = (1..7).map(|tx| one(tx, 0)).collect();
-    let bodies = style.windows(&list, [0, 2, 4, 6].into_iter(), 2);
-    let all = bodies.windows();
-    let cut = |windows: &[Window<'_>]| cut_transaction(windows, &numbered(1), 0, 20).is_some();
+    let pages = style.windows(&list, [0, 2, 4, 6], 2);
+    let all = all(&pages);
+    let cut = |windows: &[&Page]| cut_transaction(windows, &numbered(1), 0, 20).is_some();
     assert!(cut(&all[..3]) && cut(&all[..1]) && cut(&[all[0], all[1]]));
     assert!(!cut(&[all[0], all[2]]) && !cut(&[all[1], all[0]]) && !cut(&[all[0], all[0]]));
 }
@@ -156,14 +149,14 @@ proptest! {
         which in any::<Index>(),
     ) {
         prop_assume!(!block.runs.is_empty());
-        let all = style.windows(&block.items, windows(0, block.len(), size), size);
-        let all = all.windows();
+        let pages = style.windows(&block.items, windows(0, block.len(), size), size);
+        let all = all(&pages);
         let first = first.index(all.len());
         let some = &all[first..(first + count).min(all.len())];
         let at = which.index(block.runs.len());
         let (tx, run) = (numbered(u32::try_from(at).unwrap()), block.runs[at].clone());
         let expected = style.page(&block.items[run.clone()], offset, limit);
-        let check = |cut: Option<(Vec<u8>, Box<Page>)>| {
+        let check = |cut: Option<Box<Page>>| {
             let cut = text(cut).unwrap();
             if style.is_reference() {
                 prop_assert_eq!(&cut, &expected);
@@ -174,9 +167,9 @@ proptest! {
         };
         check(cut_transaction(&all, &tx, offset, limit))?;
         let cut = cut_transaction(some, &tx, offset, limit);
-        let low = some[0].page.offset;
-        let high = some.iter().filter(|window| !window.page.is_empty());
-        let high = high.map(|window| window.page.offset + window.page.len() as u64).max();
+        let low = some[0].offset;
+        let high = some.iter().filter(|window| !window.is_empty());
+        let high = high.map(|window| window.offset + window.len() as u64).max();
         let high = high.unwrap_or(low);
         let (start, end) = (run.start as u64, run.end as u64);
         let begins = start > low || start == 0 && low == 0;
@@ -187,7 +180,7 @@ proptest! {
         }
         // The way that it is asked: from one window outwards.
         for (at, window) in all.iter().enumerate() {
-            if !window.page.txs.iter().any(|part| part.tx == tx) {
+            if !window.txs.iter().any(|part| part.tx == tx) {
                 continue;
             }
             let (mut low, mut high) = (at, at);

@@ -60,11 +60,7 @@ fn which_pages_are_the_window_requested() {
         (page(60, 180, 130, 0), 180, false),
         (page(60, 180, 180, 0), 180, false),
     ] {
-        assert_eq!(
-            check_window(&page, offset, 60).is_ok(),
-            is_window,
-            "{page:?}"
-        );
+        assert_eq!(page.is_window(offset, 60), is_window, "{page:?}");
     }
 }
 
@@ -108,13 +104,13 @@ fn which_windows_can_be_of_one_moment() {
         (vec![page(&mixed, 0), page(&mixed, 20)], false),
     ];
     for (bodies, expected) in rows {
-        let bodies = Bodies::new(bodies);
-        let windows = bodies.windows();
+        let pages: Vec<_> = bodies.iter().map(|body| read(body)).collect();
+        let windows = all(&pages);
         let of_one_moment = are_consistent(&windows) && of_one_block(&windows);
-        assert_eq!(of_one_moment, expected, "{:?}", bodies.0);
-        let offset = bodies.0.first().map_or(0, |(_, page)| page.offset);
+        assert_eq!(of_one_moment, expected, "{bodies:?}");
+        let offset = pages.first().map_or(0, |page| page.offset);
         if !are_consistent(&windows) {
-            assert_eq!(cut_page(&bodies.windows(), offset, 20), None);
+            assert_eq!(cut_page(&windows, offset, 20), None);
         }
     }
 }
@@ -138,35 +134,12 @@ fn which_windows_show_the_end_of_their_list() {
     ];
     for (body, offset, expected) in rows {
         let page = read(body);
-        let window = Window::new(body, &page);
-        assert_eq!(ends_before(window, offset), expected, "{body} {offset}");
+        assert_eq!(page.ends_before(offset), expected, "{body} {offset}");
         let past = format!(r#"{{"limit":60,"offset":{offset},"total":0,"results":[]}}"#);
-        let cut = text(cut_page(&[window], offset, 60));
+        let cut = text(cut_page(&[&page], offset, 60));
         match expected {
             true => assert_eq!(cut, Some(past)),
             false => assert_ne!(cut, Some(past)),
-        }
-    }
-}
-
-proptest! {
-    /// Windows are ascending, aligned, and hold all that was asked.
-    #[test]
-    fn windows_contain_the_page(
-        offset in prop_oneof![0_u64..1000, 0..=MOST_OFFSET],
-        limit in prop_oneof![1_u64..200, 1_u64..=1 << 32],
-        size in prop_oneof![1_u64..100, 1_u64..=1 << 32],
-        many in subsequence(vec![0_usize, 1, 2, 100], 1),
-    ) {
-        let found: Vec<_> = windows(offset, limit, size).take(many[0] + 1).collect();
-        prop_assert!(found[0] <= offset && offset - found[0] < size);
-        for (nth, at) in found.iter().enumerate() {
-            prop_assert_eq!(*at, found[0] + nth as u64 * size);
-            prop_assert!(*at < offset + limit && *at <= MOST_OFFSET);
-        }
-        if found.len() <= many[0] {
-            let end = found[found.len() - 1] + size;
-            prop_assert!(end >= offset + limit || end > MOST_OFFSET);
         }
     }
 }
@@ -195,10 +168,10 @@ proptest! {
         let mut bodies: Vec<_> = offsets.iter().map(|at| style.page(&before, *at, size)).collect();
         let at = at.index(offsets.len());
         bodies[at] = style.page(&after, offsets[at], size);
-        let bodies = Bodies::new(bodies);
-        let windows = bodies.windows();
+        let pages: Vec<_> = bodies.iter().map(|body| read(body)).collect();
+        let windows = all(&pages);
         prop_assert!(!(are_consistent(&windows) && of_one_block(&windows)));
-        prop_assert!(other.is_some() || cut_page(&bodies.windows(), 0, total).is_none());
-        prop_assert!(find_run(&bodies.windows(), &numbered(0)).is_none());
+        prop_assert!(other.is_some() || cut_page(&windows, 0, total).is_none());
+        prop_assert!(find_run(&windows, &numbered(0)).is_none());
     }
 }

@@ -40,7 +40,6 @@ impl Place {
             value: Value {
                 status: 200,
                 content_type: b"application/json".to_vec(),
-                etag: b"\"e\"".to_vec(),
                 received: self.now(),
                 run: 1,
                 lifetime: Duration::from_secs(10),

@@ -96,7 +96,7 @@ fn a_frameworks_404_is_not_the_apis() {
         (400, own, false),
     ] {
         let status = StatusCode::from_u16(status).unwrap();
-        let checked = check_body(status, body.as_bytes());
+        let checked = check_body(status, &body.into());
         let is_it = checked.is_err_and(|failure| failure.reason == Reason::WrongUpstream);
         assert_eq!(is_it, expected, "{status} {body}");
     }
@@ -153,7 +153,7 @@ fn which_bodies_are_json_and_which_are_empty_lists() {
         (b"\"\xed\xa0\x80\"", None),
         (b"{\0}\0", None),
     ] {
-        let index = check_body(StatusCode::OK, body);
+        let index = check_body(StatusCode::OK, &Bytes::from_static(body));
         assert_eq!(index.ok().map(|index| index.empty), empty, "{body:?}");
     }
 }

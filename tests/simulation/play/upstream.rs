@@ -71,7 +71,8 @@ impl Play {
             what,
         } = told;
         self.tell(|| format!("upstream {id} answers {status} {tag} {what}"));
-        let index = BodyIndex::read(body.as_bytes()).unwrap_or_default();
+        let body = Bytes::from(body);
+        let index = BodyIndex::read(&body).unwrap_or_default();
         let mut head = Response::builder()
             .status(status)
             .header("content-type", content_type);
@@ -81,7 +82,7 @@ impl Play {
         let (head, ()) = head.body(()).unwrap().into_parts();
         let answer = Answer {
             head,
-            body: AnswerBody::Whole(Bytes::from(body), index),
+            body: AnswerBody::Whole(body, index),
             endpoint: 0,
             took: Duration::from_millis(self.now - self.judge.asked_of(id).sent),
         };
