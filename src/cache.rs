@@ -40,7 +40,7 @@ use reuse::Reuse;
 use store::Store;
 pub use stored::{Encodings, OriginFields, StoredFields, StoredResponse};
 
-use crate::chain::{Chain, Freshness};
+use crate::chain::{Chain, Class, Freshness};
 use crate::clock::{Clock, Moment};
 
 /// A stored response, and how fresh it is at the time of a request.
@@ -61,7 +61,8 @@ impl JudgedResponse {
     pub(crate) fn ttl(&self) -> i64 {
         let seconds = |span: Duration| i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
         match self.freshness {
-            Freshness::Fresh { ttl } | Freshness::BecameFinal { ttl } => seconds(ttl),
+            Freshness::Fresh { ttl } => seconds(ttl),
+            Freshness::BecameFinal => seconds(Class::Final.lifetime()),
             Freshness::Stale { by } => -seconds(by),
         }
     }
@@ -121,9 +122,8 @@ impl Cache {
     #[must_use]
     pub(crate) fn after(&self, chain: Arc<Chain>) -> Self {
         Self {
-            store: self.store.clone(),
             chain,
-            clock: self.clock.clone(),
+            ..self.clone()
         }
     }
 
@@ -147,9 +147,7 @@ impl Cache {
         };
         let is_answer = is_answer(&stored.stored);
         let (reuse, by) = match stored.freshness {
-            Freshness::Fresh { .. } | Freshness::BecameFinal { .. } => {
-                (Reuse::Fresh, Duration::ZERO)
-            }
+            Freshness::Fresh { .. } | Freshness::BecameFinal => (Reuse::Fresh, Duration::ZERO),
             Freshness::Stale { by } => (Reuse::WhileRevalidate, by),
         };
         // RFC 5861: while the seconds that the route grants last.

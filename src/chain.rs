@@ -133,19 +133,9 @@ impl Chain {
             && self.finality == before.finality
     }
 
-    /// The number of tips.
-    pub(crate) fn len(&self) -> usize {
-        self.tips.len()
-    }
-
     /// One of the tips; one that is never known where there is none of this number.
     pub(crate) fn tip(&self, tip: TipNumber) -> &Tip {
         self.tips.get(usize::from(tip)).unwrap_or(&self.no_tip)
-    }
-
-    /// Where a tip's status is asked for.
-    pub(crate) fn source(&self, tip: TipNumber) -> Option<&TipSource> {
-        self.tips.get(usize::from(tip)).map(|tip| &tip.source)
     }
 
     /// The stamp of an answer of an epoch, whose request was sent at `sent`, that names blocks from

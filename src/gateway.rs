@@ -208,7 +208,7 @@ impl Gateway {
             }
             Decision::OnlyIfCached => return Err(Reason::OnlyIfCached.into()),
         };
-        if let Freshness::BecameFinal { .. } = judged.freshness {
+        if let Freshness::BecameFinal = judged.freshness {
             judged.stored = self.fill.store_as_final(&lookup.key, &judged.stored);
         }
         if reuse == Reuse::WhileRevalidate {

@@ -92,9 +92,10 @@ impl TrustedProxies {
     /// The client that sent a request with these fields on a connection from
     /// `peer`.
     pub fn client(&self, peer: IpAddr, fields: &HeaderMap) -> Client {
-        let client = self.contains(peer).then(|| self.hops(peer, fields));
-        let client = client.and_then(|hops| hops.first().copied());
-        client.unwrap_or(peer).into()
+        match self.contains(peer) {
+            true => self.hops(peer, fields)[0].into(),
+            false => peer.into(),
+        }
     }
 
     /// The addresses that a request has come through: the client's first, the connection's

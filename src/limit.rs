@@ -288,7 +288,8 @@ fn field(name: &str, remaining: u32, reset: u64) -> HeaderValue {
     unindexed(HeaderValue::from_bytes(&text[..length]).unwrap_or(EMPTY))
 }
 
-fn ceil(duration: Duration) -> u64 {
+/// Whole seconds, rounded up.
+pub(crate) fn ceil(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 

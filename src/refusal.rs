@@ -11,7 +11,7 @@ use http::header::{ALLOW, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
-use crate::limit::TooMany;
+use crate::limit::{TooMany, ceil};
 use crate::reason::Reason;
 use crate::trace::TraceId;
 use crate::upstream::Failure;
@@ -93,8 +93,7 @@ impl From<Failure> for Refusal {
         if failure.reason == Reason::ServerError {
             refusal.status = StatusCode::SERVICE_UNAVAILABLE;
         }
-        let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
-        refusal.retry_after(seconds.max(1))
+        refusal.retry_after(ceil(time).max(1))
     }
 }
 

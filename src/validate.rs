@@ -237,8 +237,8 @@ fn is_unreserved(byte: u8) -> bool {
 
 /// Lower-cases the letters of a percent-encoded text, but not the digits of its escapes.
 fn lower_case(encoded: &mut [u8]) {
-    for literal in encoded.split_mut(|byte| *byte == b'%').enumerate() {
-        let (at, text) = literal;
+    let literals = encoded.split_mut(|byte| *byte == b'%').enumerate();
+    for (at, text) in literals {
         let digits = if at == 0 { 0 } else { 2 };
         text[digits..].make_ascii_lowercase();
     }

@@ -172,12 +172,12 @@ fn next(
                 "It is stale by {} s; if the upstream fails, or takes longer than cache.stale_wait, the stored response is served",
                 by.as_secs()
             ),
-            Freshness::Stale { .. } | Freshness::Fresh { .. } | Freshness::BecameFinal { .. } => {
+            Freshness::Stale { .. } | Freshness::Fresh { .. } | Freshness::BecameFinal => {
                 "What is stored must be validated first".to_owned()
             }
         }),
         Decision::Fetch { stored: None, .. } => match judged.map(|judged| judged.freshness) {
-            Some(Freshness::Fresh { .. } | Freshness::BecameFinal { .. }) => Next::fetch(
+            Some(Freshness::Fresh { .. } | Freshness::BecameFinal) => Next::fetch(
                 "The response stored for this height is of another block than the requested hash, because of a reorg, so the hash is fetched",
                 [lookup.requested()],
             ),
@@ -197,7 +197,7 @@ fn fresh(judged: &JudgedResponse) -> String {
     let class = judged.stored.stamp.as_ref().map(|stamp| stamp.class.name());
     let class = class.map_or_else(String::new, |class| format!(" ({class})"));
     match judged.freshness {
-        Freshness::BecameFinal { .. } => {
+        Freshness::BecameFinal => {
             "Its blocks have become final since it was stored; it will be stored as final".into()
         }
         Freshness::Fresh { .. } | Freshness::Stale { .. } => {
@@ -264,8 +264,8 @@ fn response(gateway: &Gateway, route: &Route, judged: &JudgedResponse) -> Value 
 
 fn freshness(judged: &JudgedResponse, policy: &Policy) -> Value {
     match judged.freshness {
-        Freshness::Fresh { ttl } | Freshness::BecameFinal { ttl } => {
-            json!({ "is": "fresh", "ttl_seconds": ttl.as_secs_f64() })
+        Freshness::Fresh { .. } | Freshness::BecameFinal => {
+            json!({ "is": "fresh", "ttl_seconds": judged.ttl() })
         }
         Freshness::Stale { by } => json!({
             "is": "stale",

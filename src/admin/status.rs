@@ -28,7 +28,6 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
 /// All figures that `/metrics` has.
 pub(super) fn figures(admin: &Admin, gateway: &Gateway) -> Value {
     let totals = &gateway.meter().totals;
-    let size = gateway.cache.store().size();
     let (not_ready, state) = (gateway.not_ready(), &gateway.state);
     let label = |client: Client| gateway.clients.label(client).to_string();
     let upstreams: Map<_, _> = gateway
@@ -67,7 +66,7 @@ pub(super) fn figures(admin: &Admin, gateway: &Gateway) -> Value {
             json!({ "answers": answers, "spent": state.spent.snapshot() })
         }),
         "shared": gateway.fill.lower.shared.as_ref().map(|shared| shared.snapshot()),
-        "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
+        "cache": gateway.cache.store().size(),
         "compression": compression(gateway),
         "chain": {
             "tips": gateway.tip_snapshots(),

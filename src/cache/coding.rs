@@ -14,15 +14,14 @@ use super::list::plain;
 
 /// A content coding that ordgate can apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Coding {
     /// Zstandard (RFC 8878).
-    #[serde(rename = "zstd")]
     Zstd,
     /// Brotli (RFC 7932).
     #[serde(rename = "br")]
     Brotli,
     /// gzip (RFC 1952).
-    #[serde(rename = "gzip")]
     Gzip,
 }
 
@@ -45,12 +44,8 @@ impl Coding {
     /// Whether this is what the tag of an encoded body has beyond that of the body
     /// ([`encoded_etag`](super::validator::encoded_etag)).
     pub(super) fn is_tag_suffix(text: &[u8]) -> bool {
-        let name = text.strip_prefix(b"-");
-        name.is_some_and(|name| {
-            Self::ALL
-                .iter()
-                .any(|coding| coding.name().as_bytes() == name)
-        })
+        let mut names = Self::ALL.iter().map(|coding| coding.name().as_bytes());
+        names.any(|name| text.strip_prefix(b"-") == Some(name))
     }
 
     /// The value of `content-encoding`.

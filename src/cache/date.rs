@@ -12,32 +12,19 @@ use http::{HeaderMap, HeaderValue, header::HeaderName};
 
 use crate::wire::unindexed;
 
-/// The longest value that is parsed; the longest RFC 850 form has 33 bytes.
-const LONGEST: usize = 40;
-
 /// Reads a date, matching names of days, months and the zone in any case.
 #[must_use]
 pub fn parse(value: &[u8]) -> Option<SystemTime> {
-    let mut text = [0; LONGEST];
-    let text = text.get_mut(..value.len())?;
     let mut within_word = false;
-    for (to, from) in text.iter_mut().zip(value) {
-        *to = if within_word {
-            from.to_ascii_lowercase()
-        } else {
-            from.to_ascii_uppercase()
-        };
-        within_word = from.is_ascii_alphabetic();
-    }
-    let length = text.len();
-    if let Some(zone) = length
-        .checked_sub(4)
-        .and_then(|start| text.get_mut(start..))
-        && zone == b" Gmt"
-    {
-        zone.copy_from_slice(b" GMT");
-    }
-    httpdate::parse_http_date(std::str::from_utf8(text).ok()?).ok()
+    let letters = value.iter().map(|letter| {
+        let is_within = std::mem::replace(&mut within_word, letter.is_ascii_alphabetic());
+        char::from(match is_within {
+            true => letter.to_ascii_lowercase(),
+            false => letter.to_ascii_uppercase(),
+        })
+    });
+    let text = letters.collect::<String>().replace(" Gmt", " GMT");
+    httpdate::parse_http_date(&text).ok()
 }
 
 /// The date of a field that must occur once. `None` if it is absent,

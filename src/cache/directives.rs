@@ -85,16 +85,15 @@ impl Directives {
             ..Self::default()
         };
         for (key, entry) in &dictionary {
-            let item = match entry {
-                ListEntry::Item(item) => Some(&item.bare_item),
-                ListEntry::InnerList(_) => None,
-            };
-            let argument = match item {
-                Some(BareItem::Boolean(true)) => None,
-                Some(BareItem::Integer(number)) => Some(i64::from(*number).to_string()),
-                // RFC 9213 §2.1: a value of another type is ignored. The directive then counts
-                // like a malformed one: it may restrict, and never permits.
-                _ => Some(String::new()),
+            // RFC 9213 §2.1: a value of another type is ignored. The directive then counts
+            // like a malformed one: it may restrict, and never permits.
+            let argument = match entry {
+                ListEntry::Item(item) if item.bare_item == BareItem::Boolean(true) => None,
+                ListEntry::Item(item) => {
+                    let number = item.bare_item.as_integer().map(|number| number.to_string());
+                    Some(number.unwrap_or_default())
+                }
+                ListEntry::InnerList(_) => Some(String::new()),
             };
             let argument = argument.as_deref().map(str::as_bytes);
             directives.apply(key.as_str().as_bytes(), argument);
@@ -121,7 +120,21 @@ impl Directives {
     #[must_use]
     pub fn of(headers: &HeaderMap) -> Self {
         let mut directives = Self::default();
-        each_directive(headers, |name, argument| directives.apply(name, argument));
+        let lines = headers.get_all(CACHE_CONTROL).iter();
+        for member in lines.flat_map(|line| members(line.as_bytes())) {
+            let mut parts = member.splitn(2, |&byte| byte == b'=');
+            let (name, argument) = (parts.next().unwrap_or_default(), parts.next().map(argument));
+            if is_token(name) && argument != Some(None) {
+                directives.apply(&name.to_ascii_lowercase(), argument.flatten());
+                continue;
+            }
+            // A malformed member, such as `no-store max-age=5` or `max-age =5`: each of its
+            // words can still restrict.
+            let is_end = |&byte: &u8| byte.is_ascii_whitespace() || b"=\",".contains(&byte);
+            for word in member.split(is_end).filter(|word| is_token(word)) {
+                directives.apply(&word.to_ascii_lowercase(), Some(b""));
+            }
+        }
         directives
     }
 
@@ -185,26 +198,6 @@ pub(crate) fn make_private(fields: &mut HeaderMap) {
     let private = HeaderValue::from_maybe_shared(Bytes::from(line.join(&b", "[..])));
     let private = private.unwrap_or(HeaderValue::from_static("private"));
     fields.insert(CACHE_CONTROL, private);
-}
-
-/// Calls `each` with the lower-case name and the argument of every directive of
-/// `Cache-Control`.
-fn each_directive(headers: &HeaderMap, mut each: impl FnMut(&[u8], Option<&[u8]>)) {
-    let lines = headers.get_all(CACHE_CONTROL).iter();
-    for member in lines.flat_map(|line| members(line.as_bytes())) {
-        let mut parts = member.splitn(2, |&byte| byte == b'=');
-        let (name, argument) = (parts.next().unwrap_or_default(), parts.next().map(argument));
-        if is_token(name) && argument != Some(None) {
-            each(&name.to_ascii_lowercase(), argument.flatten());
-            continue;
-        }
-        // A malformed member, such as `no-store max-age=5` or `max-age =5`: each of its
-        // words can still restrict.
-        let is_end = |&byte: &u8| byte.is_ascii_whitespace() || b"=\",".contains(&byte);
-        for word in member.split(is_end).filter(|word| is_token(word)) {
-            each(&word.to_ascii_lowercase(), Some(b""));
-        }
-    }
 }
 
 /// The text of an argument: a token, or what is between quotes (§5.2 requires both forms to

@@ -32,8 +32,8 @@ const OF_THE_BYTES: [HeaderName; 6] = [
 pub(crate) fn names(not_modified: &HeaderMap, stored: &HeaderMap) -> bool {
     let modified = |headers| date::field(headers, &LAST_MODIFIED);
     match (EntityTag::of(not_modified), EntityTag::of(stored)) {
-        (Some(tag), Some(own)) if tag.weak => tag.equals_weakly(&own),
-        (Some(tag), Some(own)) => tag.equals_strongly(&own),
+        // A strong one names only a strong one (RFC 9110 §8.8.3.2).
+        (Some(tag), Some(own)) => tag.opaque == own.opaque && (tag.weak || !own.weak),
         (Some(_), None) => false,
         (None, _) => modified(not_modified).is_some_and(|date| modified(stored) == Some(date)),
     }

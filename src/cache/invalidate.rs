@@ -7,6 +7,8 @@ use http::header::{CONTENT_LOCATION, HeaderName, LOCATION};
 use http::{HeaderMap, Method, StatusCode, Uri};
 use url::{Position, Url};
 
+use super::list::only;
+
 /// Whether a method is known to be safe (RFC 9110 §9.2.1, and the IANA registry
 /// for WebDAV's). An unknown method is not.
 #[must_use]
@@ -39,11 +41,8 @@ pub(crate) fn targets(
 /// The target in `Location` or `Content-Location`, if it has the origin of the
 /// request's target. Targets of other origins must not be invalidated (§4.4).
 fn named_target(base: &Url, response: &HeaderMap, name: &HeaderName) -> Option<String> {
-    let mut lines = response.get_all(name).iter();
-    let (Some(reference), None) = (lines.next(), lines.next()) else {
-        return None;
-    };
-    let named = base.join(reference.to_str().ok()?).ok()?;
+    let reference = std::str::from_utf8(only(response, name)?).ok()?;
+    let named = base.join(reference).ok()?;
     // RFC 9110 §4.2.4: userinfo is an error, so an authority with it names no origin.
     let is_own = named.origin() == base.origin() && !named.authority().contains('@');
     is_own.then(|| named[Position::BeforePath..Position::AfterQuery].to_owned())

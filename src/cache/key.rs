@@ -34,30 +34,20 @@ impl Key {
 
     /// The route's number.
     pub fn route(&self) -> u16 {
-        route_of(&self.0)
+        match self.0[..] {
+            [high, low, ..] => u16::from_be_bytes([high, low]),
+            _ => 0,
+        }
     }
 
     /// The canonical target: path and query as sent to the upstream.
     pub fn target(&self) -> &str {
-        target_of(&self.0)
+        let target = self.0.get(ROUTE..).unwrap_or_default();
+        std::str::from_utf8(target).unwrap_or("")
     }
 
     /// The whole key.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
-}
-
-/// The route's number in a whole key.
-pub(crate) fn route_of(key: &[u8]) -> u16 {
-    match key {
-        [high, low, ..] => u16::from_be_bytes([*high, *low]),
-        _ => 0,
-    }
-}
-
-/// The canonical target in a whole key.
-pub(crate) fn target_of(key: &[u8]) -> &str {
-    let target = key.get(ROUTE..).unwrap_or_default();
-    std::str::from_utf8(target).unwrap_or("")
 }

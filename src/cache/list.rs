@@ -4,6 +4,8 @@
 //! skipped, and members are trimmed of optional whitespace, which is all of the white space
 //! that a field value may hold.
 
+use http::{HeaderMap, HeaderName};
+
 /// The members of a list. A comma within a quoted-string does not separate members
 /// (RFC 9110 §5.6.4). After a quote that is never closed, the rest of the list is one member.
 pub(super) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -19,6 +21,13 @@ pub(super) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     };
     let members = value.split(is_comma).map(<[u8]>::trim_ascii);
     members.filter(|member| !member.is_empty())
+}
+
+/// The value of a field that has exactly one line.
+pub(super) fn only<'h>(fields: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
+    let mut lines = fields.get_all(name).iter();
+    let first = lines.next()?.as_bytes();
+    lines.next().is_none().then_some(first)
 }
 
 /// The members of a list that cannot hold quoted-strings (`Connection`, `Vary`).

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
-use super::key::{route_of, target_of};
+use super::key::Key;
 use crate::sync::{read, write};
 
 /// What to purge.
@@ -57,7 +57,7 @@ pub enum Purge {
 /// The parts of a stored response that purges match.
 pub(crate) struct PurgeSubject<'s> {
     /// Its key.
-    pub(crate) key: &'s [u8],
+    pub(crate) key: &'s Key,
     /// The tip by which it was fetched, and the lowest and the highest block that it names,
     /// if it names any.
     pub(crate) blocks: Option<(u16, (u32, u32))>,
@@ -68,15 +68,13 @@ pub(crate) struct PurgeSubject<'s> {
 impl Purge {
     /// Whether it matches a stored response.
     pub(crate) fn matches(&self, subject: &PurgeSubject<'_>) -> bool {
-        let of_route = |route: &u16| route_of(subject.key) == *route;
+        let of_route = |route: &u16| subject.key.route() == *route;
         match self {
             Self::All => true,
             Self::Route(route) => of_route(route),
-            Self::Target { route, target } => {
-                of_route(route) && *target_of(subject.key) == **target
-            }
+            Self::Target { route, target } => of_route(route) && *subject.key.target() == **target,
             Self::Path { route, path } => {
-                let own = target_of(subject.key).split('?').next();
+                let own = subject.key.target().split('?').next();
                 of_route(route) && own == Some(path)
             }
             Self::Heights { tip, from, to } => subject.blocks.is_some_and(|(of, blocks)| {
@@ -84,7 +82,7 @@ impl Purge {
             }),
             Self::Text(text) => {
                 let has = |bytes: &[u8]| memmem::find(bytes, text.as_bytes()).is_some();
-                has(subject.key) || has(subject.body)
+                has(subject.key.as_bytes()) || has(subject.body)
             }
         }
     }
@@ -170,7 +168,6 @@ impl Purges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::key::Key;
 
     fn key(route: u16, target: &str) -> Key {
         Key::of(route, target)
@@ -182,7 +179,7 @@ mod tests {
         let body = format!("{{\"block_hash\":\"{hash}\"}}");
         let key = key(3, "/blocks/840000/activity?limit=20&offset=0");
         let subject = PurgeSubject {
-            key: key.as_bytes(),
+            key: &key,
             blocks: Some((1, (840_000, 840_002))),
             body: body.as_bytes(),
         };
@@ -231,7 +228,7 @@ mod tests {
         let purges = Purges::default();
         let key = key(1, "/a");
         let subject = PurgeSubject {
-            key: key.as_bytes(),
+            key: &key,
             blocks: None,
             body: &[],
         };

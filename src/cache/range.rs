@@ -12,6 +12,7 @@ use std::ops::Range;
 use http::HeaderMap;
 use http::header::{IF_RANGE, RANGE};
 
+use super::list::only;
 use super::validator::EntityTag;
 
 /// What to send of a representation.
@@ -29,11 +30,8 @@ pub enum Selection {
 /// been evaluated before (§13.2.2).
 #[must_use]
 pub fn select(request: &HeaderMap, stored: &HeaderMap, length: u64) -> Selection {
-    let mut lines = request.get_all(RANGE).iter();
-    let (Some(line), None) = (lines.next(), lines.next()) else {
-        return Selection::Whole;
-    };
-    let selected = parse(line.as_bytes(), length).filter(|_| if_range_holds(request, stored));
+    let selected = only(request, &RANGE).and_then(|line| parse(line, length));
+    let selected = selected.filter(|_| if_range_holds(request, stored));
     selected.unwrap_or(Selection::Whole)
 }
 
@@ -41,15 +39,9 @@ pub fn select(request: &HeaderMap, stored: &HeaderMap, length: u64) -> Selection
 /// A date counts as one that does not match: few are strong validators (§8.8.2.2).
 #[must_use]
 pub fn if_range_holds(request: &HeaderMap, stored: &HeaderMap) -> bool {
-    let mut lines = request.get_all(IF_RANGE).iter();
-    match (lines.next(), lines.next()) {
-        (None, _) => true,
-        (Some(line), None) => {
-            let tags = EntityTag::parse(line.as_bytes()).zip(EntityTag::of(stored));
-            tags.is_some_and(|(asked, own)| asked.equals_strongly(&own))
-        }
-        (Some(_), Some(_)) => false,
-    }
+    let asked = only(request, &IF_RANGE).and_then(EntityTag::parse);
+    let tags = asked.zip(EntityTag::of(stored));
+    !request.contains_key(IF_RANGE) || tags.is_some_and(|(asked, own)| asked.equals_strongly(&own))
 }
 
 /// What a `Range` field selects (§14.1.2); `None` if the field is to be ignored.

@@ -59,7 +59,7 @@ pub(crate) fn storable(
     !has_content(request)
         // §3: the status code is final, and understood if must-understand is present.
         && may_store_status(status)
-        && (!directives.must_understand || is_understood(status))
+        && (!directives.must_understand || status.canonical_reason().is_some())
         // §5.2.1.5: a cache must not store any part of a response to a request with no-store.
         && !Directives::of_request(request).no_store
         // §3, §5.2.2.3: no-store is absent, or overridden by a must-understand that is met.
@@ -75,12 +75,10 @@ pub(crate) fn storable(
         // §7.3 makes responses with Set-Cookie cacheable unless the server says otherwise.
         // Many servers do not, so ordgate requires them to say that they are.
         && match set_cookie {
+            _ if !response.contains_key(SET_COOKIE) => true,
             SetCookie::Dropped => true,
-            SetCookie::Explicit => {
-                !response.contains_key(SET_COOKIE)
-                    || is_for_everyone(response, directives, received)
-            }
-            SetCookie::Never => !response.contains_key(SET_COOKIE),
+            SetCookie::Explicit => is_for_everyone(response, directives, received),
+            SetCookie::Never => false,
         }
 }
 
@@ -109,15 +107,6 @@ fn may_store_status(status: StatusCode) -> bool {
         100..=199 | 206 | 416 | 304 | 412 | 417 | 428 | 429 | 431 | 511
     );
     !never
-}
-
-/// The status codes whose caching requirements this cache implements (RFC 9110
-/// §15).
-fn is_understood(status: StatusCode) -> bool {
-    matches!(
-        status.as_u16(),
-        200..=205 | 300..=303 | 305 | 307 | 308 | 400..=411 | 413..=415 | 421 | 422 | 426 | 451 | 500..=505
-    )
 }
 
 /// The fields of a response that are stored (§3.1): all, except hop-by-hop and

@@ -12,9 +12,10 @@ use bytes::Bytes;
 use foldhash::quality::RandomState;
 use moka::ops::compute::Op;
 use moka::sync::Cache;
+use serde::Serialize;
 
 use super::coding::Coding;
-use super::key::{Key, route_of};
+use super::key::Key;
 use super::purge::{Purge, PurgeSubject, Purges};
 use super::stored::{OVERHEAD, StoredResponse};
 use crate::clock::Moment;
@@ -46,16 +47,17 @@ impl Entry {
         }
     }
 
-    fn weight(&self, key: &[u8]) -> u32 {
+    fn weight(&self, key: &Key) -> u32 {
         let responses = self.responses().iter().map(|stored| stored.weight());
-        u32::try_from(key.len() + responses.sum::<usize>() + OVERHEAD).unwrap_or(u32::MAX)
+        u32::try_from(key.as_bytes().len() + responses.sum::<usize>() + OVERHEAD)
+            .unwrap_or(u32::MAX)
     }
 }
 
 /// Stored responses by key.
 #[derive(Clone)]
 pub struct Store {
-    cache: Cache<Box<[u8]>, Entry, RandomState>,
+    cache: Cache<Key, Entry, RandomState>,
     max_bytes: u64,
     /// The weight inserted since moka was last made to keep its bound.
     pending: Arc<AtomicU64>,
@@ -66,7 +68,7 @@ impl Store {
     /// A store of at most `max_bytes`.
     pub fn new(max_bytes: u64) -> Self {
         Self {
-            cache: Cache::<Box<[u8]>, Entry>::builder()
+            cache: Cache::<Key, Entry>::builder()
                 .max_capacity(max_bytes)
                 .weigher(|key, entry| entry.weight(key))
                 .build_with_hasher(RandomState::default()),
@@ -111,7 +113,7 @@ impl Store {
         stored.encodings.set(coding, encoded);
         // moka weighs an entry when it is put. (What is inserted at this moment may be lost, and
         // is then fetched again.)
-        let entry = self.cache.entry(key.as_bytes().into());
+        let entry = self.cache.entry_by_ref(key);
         entry.and_compute_with(|entry| match entry {
             Some(entry) => Op::Put(entry.into_value()),
             None => Op::Nop,
@@ -121,17 +123,17 @@ impl Store {
 
     /// The entry of a key, unless it has been purged.
     fn entry(&self, key: &Key) -> Option<Entry> {
-        let entry = self.cache.get(key.as_bytes())?;
+        let entry = self.cache.get(key)?;
         let last = self.purges.last();
         let is_checked = |stored: &Arc<StoredResponse>| stored.checked.number() == last;
         match entry.responses().iter().all(is_checked) {
             true => Some(entry),
-            false => self.drop_if_purged(key.as_bytes(), entry),
+            false => self.drop_if_purged(key, entry),
         }
     }
 
     #[cold]
-    fn drop_if_purged(&self, key: &[u8], entry: Entry) -> Option<Entry> {
+    fn drop_if_purged(&self, key: &Key, entry: Entry) -> Option<Entry> {
         let last = self.purges.last();
         // Then all of them go.
         let mut all = entry.responses().iter();
@@ -146,7 +148,7 @@ impl Store {
     }
 
     /// Whether a purge since a response was last checked matches it, stored or not.
-    pub(crate) fn response_was_purged(&self, key: &[u8], stored: &StoredResponse) -> bool {
+    pub(crate) fn response_was_purged(&self, key: &Key, stored: &StoredResponse) -> bool {
         self.fetch_was_purged(&stored.purge_subject(key), stored.checked.number())
     }
 
@@ -159,7 +161,7 @@ impl Store {
     /// is not known, so any purge by text or heights counts.
     pub(crate) fn may_be_purged(&self, key: &Key, since: u64) -> bool {
         let subject = PurgeSubject {
-            key: key.as_bytes(),
+            key,
             blocks: None,
             body: &[],
         };
@@ -179,8 +181,8 @@ impl Store {
         let fits = stored.body.len() as u64 <= self.max_body();
         if fits {
             let entry = Entry::One(stored);
-            let weight = entry.weight(key.as_bytes());
-            self.cache.insert(key.as_bytes().into(), entry);
+            let weight = entry.weight(key);
+            self.cache.insert(key.clone(), entry);
             self.keep_bound(weight);
         }
         fits
@@ -189,14 +191,13 @@ impl Store {
     /// Replaces the variants of a key, atomically. Those that were purged since their
     /// request was sent are left out.
     pub(crate) fn amend(&self, key: &Key, change: impl FnOnce(&mut Vec<Arc<StoredResponse>>)) {
-        let bytes = key.as_bytes();
         let mut weight = 0;
-        self.cache.entry(bytes.into()).and_compute_with(|entry| {
+        self.cache.entry_by_ref(key).and_compute_with(|entry| {
             let entry = entry.map(moka::Entry::into_value);
             let mut variants = entry.map_or_else(Vec::new, |entry| entry.responses().to_vec());
-            variants.retain(|stored| !self.response_was_purged(bytes, stored));
+            variants.retain(|stored| !self.response_was_purged(key, stored));
             change(&mut variants);
-            variants.retain(|stored| !self.response_was_purged(bytes, stored));
+            variants.retain(|stored| !self.response_was_purged(key, stored));
             if variants.len() > MAX_VARIANTS {
                 variants.drain(..variants.len() - MAX_VARIANTS);
             }
@@ -204,7 +205,7 @@ impl Store {
                 return Op::Remove;
             }
             let entry = Entry::Variants(variants.into());
-            weight = entry.weight(bytes);
+            weight = entry.weight(key);
             Op::Put(entry)
         });
         if weight > 0 {
@@ -264,7 +265,7 @@ impl Store {
             let Some(entry) = self.drop_if_purged(&key, entry) else {
                 continue;
             };
-            let stale_time = stale_time(route_of(&key));
+            let stale_time = stale_time(key.route());
             let is_useless = match &entry {
                 Entry::One(stored) => {
                     stale_time.is_none_or(|time| stored.received + (stored.lifetime + time) < now)
@@ -291,7 +292,7 @@ impl Store {
 }
 
 /// How full a store is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Size {
     /// Stored responses.
     pub entries: u64,

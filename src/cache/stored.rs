@@ -9,6 +9,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::coding::{CODINGS, Coding};
+use super::key::Key;
 use super::metadata::{ClientFreshness, Metadata};
 use super::purge::{CheckedPurge, PurgeSubject};
 use super::reuse::StoredFacts;
@@ -176,7 +177,7 @@ impl StoredResponse {
     }
 
     /// What a purge compares with this response, stored under `key`.
-    pub(crate) fn purge_subject<'s>(&'s self, key: &'s [u8]) -> PurgeSubject<'s> {
+    pub(crate) fn purge_subject<'s>(&'s self, key: &'s Key) -> PurgeSubject<'s> {
         let stamp = self.stamp.as_ref();
         PurgeSubject {
             key,

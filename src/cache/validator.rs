@@ -17,7 +17,7 @@ use http::{HeaderMap, StatusCode, header};
 
 use super::coding::Coding;
 use super::date;
-use super::list::members;
+use super::list::{members, only};
 
 /// An entity tag (RFC 9110 §8.8.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,23 +44,13 @@ impl<'a> EntityTag<'a> {
     /// The `ETag` of a response.
     #[must_use]
     pub fn of(headers: &'a HeaderMap) -> Option<Self> {
-        let mut lines = headers.get_all(header::ETAG).iter();
-        match (lines.next(), lines.next()) {
-            (Some(only), None) => Self::parse(only.as_bytes()),
-            _ => None,
-        }
+        only(headers, &header::ETAG).and_then(Self::parse)
     }
 
     /// Strong comparison (§8.8.3.2): equal, and neither is weak.
     #[must_use]
     pub fn equals_strongly(&self, other: &Self) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque
-    }
-
-    /// Weak comparison (§8.8.3.2): equal, weak or not.
-    #[must_use]
-    pub fn equals_weakly(&self, other: &Self) -> bool {
-        self.opaque == other.opaque
     }
 }
 
@@ -93,7 +83,7 @@ pub fn for_the_origin(request: &HeaderMap) -> bool {
 fn lists_tag(request: &HeaderMap, own: Option<EntityTag<'_>>, is_encoded: bool) -> bool {
     let matches = |tag: EntityTag<'_>, own: EntityTag<'_>| {
         let suffix = || tag.opaque.strip_prefix(own.opaque);
-        tag.equals_weakly(&own) || is_encoded && suffix().is_some_and(Coding::is_tag_suffix)
+        tag.opaque == own.opaque || is_encoded && suffix().is_some_and(Coding::is_tag_suffix)
     };
     let mut lines = request.get_all(IF_NONE_MATCH).iter();
     lines.any(|line| {
@@ -110,13 +100,10 @@ fn lists_tag(request: &HeaderMap, own: Option<EntityTag<'_>>, is_encoded: bool) 
 /// §13.1.3. Without Last-Modified, the stored response's Date counts (RFC 9111 §4.3.2),
 /// which every stored response has.
 fn is_unmodified_since(request: &HeaderMap, stored: &HeaderMap) -> bool {
-    let mut lines = request.get_all(header::IF_MODIFIED_SINCE).iter();
-    let (Some(line), None) = (lines.next(), lines.next()) else {
-        return false;
-    };
+    let since = only(request, &header::IF_MODIFIED_SINCE).and_then(date::parse);
     let modified = date::field(stored, &header::LAST_MODIFIED);
     let changed = modified.or_else(|| date::field(stored, &header::DATE));
-    let pair = changed.zip(date::parse(line.as_bytes()));
+    let pair = changed.zip(since);
     pair.is_some_and(|(changed, since)| changed <= since)
 }
 

@@ -133,10 +133,7 @@ pub(crate) enum Freshness {
         ttl: Duration,
     },
     /// It is fresh, and its blocks have become final since it was stored.
-    BecameFinal {
-        /// The freshness that is left.
-        ttl: Duration,
-    },
+    BecameFinal,
     /// It is stale.
     Stale {
         /// How long ago it ceased to be fresh.
@@ -186,7 +183,7 @@ impl View {
             .heights
             .is_some_and(|(_, highest)| self.is_final(highest));
         if stamp.class == Class::Recent && is_deep && now < until {
-            return Freshness::BecameFinal { ttl: FINAL };
+            return Freshness::BecameFinal;
         }
         // A client may rely on it until the status after the next.
         Freshness::until(

@@ -117,7 +117,7 @@ pub(super) struct Known {
 
 /// A check under way: which of the known blocks still stand. One request at a time asks
 /// for the highest of them; where it was replaced, lower ones are asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Doubt {
     /// When the new tip was seen. `None` where an answer has contradicted what is known.
     since: Option<Moment>,
@@ -146,6 +146,11 @@ impl Ledger {
     /// The tip's height.
     pub(crate) fn tip_height(&self) -> Option<u32> {
         Some(self.status.as_ref()?.height)
+    }
+
+    /// The tip's tag.
+    fn tag(&self) -> Option<&[u8]> {
+        self.status.as_ref()?.tag.as_deref()
     }
 
     /// The present epoch, and what any process calls its tip: the height and the tag.
@@ -214,12 +219,9 @@ impl Ledger {
         let mut under_way = self.doubt;
         under_way = under_way.filter(|doubt| doubt.since.is_some() || doubt.refuted > 0);
         let mut doubt = under_way.unwrap_or(Doubt {
-            since: None,
             before,
-            began: self.answers,
             lowest_tip: height,
-            height,
-            refuted: 0,
+            ..Doubt::default()
         });
         doubt.since.get_or_insert(now);
         doubt.began = self.answers;
@@ -274,12 +276,11 @@ impl Ledger {
             if self.doubt.is_none() && self.contradicted.is_none_or(is_due) {
                 self.contradicted = Some(now);
                 self.doubt = Some(Doubt {
-                    since: None,
                     before: self.proved,
                     began: self.proved,
                     lowest_tip: tip,
                     height,
-                    refuted: 0,
+                    ..Doubt::default()
                 });
                 applied.asks_block = true;
             }
@@ -301,15 +302,12 @@ impl Ledger {
         tag: Option<&[u8]>,
     ) -> Option<bool> {
         let is_recent = start.epoch == self.view.epoch;
-        let present = self
-            .status
-            .as_ref()
-            .and_then(|status| status.tag.as_deref());
-        let Some((present, tag)) = present.zip(tag.map(bare)) else {
+        let both = self.tag().zip(tag.map(bare));
+        let Some(is_same) = both.map(|(present, tag)| present == tag) else {
             return Some(is_recent);
         };
         let is_tagged = self.tagged.contains(&route);
-        if present != tag {
+        if !is_same {
             return (!is_tagged).then_some(is_recent);
         }
         if !is_tagged {
@@ -322,11 +320,7 @@ impl Ledger {
     /// Notes that an answer has the present tip's tag; returns whether that proves that it
     /// is of this tip.
     fn prove(&mut self, start: RequestStart) -> bool {
-        let tag = self
-            .status
-            .as_ref()
-            .and_then(|status| status.tag.as_deref());
-        let tag = tag.and_then(|tag| std::str::from_utf8(tag).ok());
+        let tag = self.tag().and_then(|tag| std::str::from_utf8(tag).ok());
         let is_hash = tag.is_some_and(|tag| hash(tag).is_some());
         if is_hash {
             self.proved = self.proved.max(start.answers);

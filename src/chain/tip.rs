@@ -151,11 +151,8 @@ impl Tip {
     /// `max_wait`.
     pub(crate) async fn reach(&self, enough: Progress, max_wait: Duration) -> Progress {
         let mut progress = self.state.progress.subscribe();
-        let known = *progress.borrow();
-        if known < enough {
-            let reached = progress.wait_for(|progress| *progress >= enough);
-            let _in_time = tokio::time::timeout(max_wait, reached).await;
-        }
+        let reached = progress.wait_for(|progress| *progress >= enough);
+        let _in_time = tokio::time::timeout(max_wait, reached).await.is_ok();
         *self.state.progress.borrow()
     }
 
@@ -168,9 +165,8 @@ impl Tip {
         tag: Option<&[u8]>,
         now: Moment,
     ) -> Option<u32> {
-        let view = self.view();
-        let is_lost = view.confirmed > Moment::default() && view.known_until() < now;
-        let lost = is_lost.then(|| view.known_until());
+        let is_lost = self.was_known() && !self.is_known(now);
+        let lost = is_lost.then(|| self.view().known_until());
         let purge = self.change(|ledger| {
             ledger.view.confirmed = ledger.view.confirmed.max(sent);
             if ledger.trouble.take().is_some() {
@@ -207,7 +203,7 @@ impl Tip {
         observation: Observation<'_>,
         now: Moment,
     ) -> Applied {
-        let interval = self.state.view.load().interval;
+        let interval = self.view().interval;
         let applied = self.change(|ledger| ledger.apply(start, observation, interval, now));
         if applied.asks_status {
             self.state.probe_request.notify_one();

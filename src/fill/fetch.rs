@@ -279,7 +279,7 @@ impl Fetch {
             false => self.fill.is_answer(&self.lookup, &stale.stored),
         };
         let store = self.fill.cache.store();
-        let is_purged = || store.response_was_purged(self.key().as_bytes(), &stale.stored);
+        let is_purged = || store.response_was_purged(self.key(), &stale.stored);
         (is_usable && !is_purged()).then(|| stale.clone())
     }
 
@@ -331,7 +331,7 @@ impl Fill {
         match freshness {
             Freshness::Fresh { .. } => Some(stored),
             // The next lookup would report it as recent, so it is stored as final now.
-            Freshness::BecameFinal { .. } => Some(self.store_as_final(key, &stored)),
+            Freshness::BecameFinal => Some(self.store_as_final(key, &stored)),
             Freshness::Stale { .. } => None,
         }
     }

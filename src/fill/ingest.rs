@@ -44,7 +44,7 @@ impl Fetch {
         };
         let (class, heights) = class_and_heights(subject, status, &index);
         let purgeable = PurgeSubject {
-            key: key.as_bytes(),
+            key,
             blocks: heights.map(|heights| (tip, heights)),
             body: &body,
         };
@@ -56,7 +56,7 @@ impl Fetch {
         // A block whose whole list is empty was orphaned, if it had items before.
         let is_whole_list = page.as_deref().is_some_and(|page| page.total == 0)
             && page_of(key).is_none_or(|(_, offset)| offset == 0)
-            && is_whole_list(key.as_bytes());
+            && is_whole_list(key);
         let emptied = heights.filter(|_| class == Class::Absent && is_whole_list);
         let observation = Observation {
             route: route.number,
@@ -104,7 +104,7 @@ impl Fetch {
             ..prepare(head, body, freshness)
         };
         let store = fill.cache.store();
-        let is_purged = || store.response_was_purged(key.as_bytes(), &stored);
+        let is_purged = || store.response_was_purged(key, &stored);
         let is_stored = lifetime.is_some() && !is_purged();
         fill.store(key, stored, is_stored)
     }
@@ -168,7 +168,7 @@ impl Fill {
         };
         let size = u64::from(size.get());
         let is_window = page.offset % size == 0 && page.is_window(page.offset, size);
-        let lists_block = route.chain.segments.block.is_some() && is_whole_list(key.as_bytes());
+        let lists_block = route.chain.segments.block.is_some() && is_whole_list(key);
         if is_window && lists_block {
             let location = TransactionLocation {
                 route: key.route(),

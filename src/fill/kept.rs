@@ -216,7 +216,7 @@ impl Fetch {
         };
         let stored = Arc::new(self.restored(value, class, purge)?);
         let store = fill.cache.store();
-        if store.response_was_purged(key.as_bytes(), &stored) {
+        if store.response_was_purged(key, &stored) {
             return None;
         }
         let from = match class {

@@ -32,7 +32,7 @@ impl StoredNames {
     /// Those of a configuration, each with the digest of all that its answers depend on; of a
     /// route in mode `chain`, that is also its tip, and the depth at which answers are final.
     pub(crate) fn of(table: &RouteTable, upstreams: &Upstreams, chain: &Chain) -> Self {
-        let sources = (0..).map_while(|tip| chain.source(tip));
+        let sources = chain.tips().map(|(_, tip)| &tip.source);
         let settings = |number| &upstreams.get(number).settings;
         let tips: Vec<[Arc<str>; 2]> = sources
             .map(|source| {

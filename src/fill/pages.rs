@@ -223,7 +223,7 @@ impl Fill {
             }
         };
         let store = self.cache.store();
-        if store.response_was_purged(list.key.as_bytes(), &stored) {
+        if store.response_was_purged(list.key, &stored) {
             return Err(Uncut::Disagree);
         }
         if is_kept {

@@ -133,7 +133,7 @@ impl Fetch {
         let store = self.fill.cache.store();
         let sent = self.sent();
         stored.answers(|| &sent)
-            && !store.response_was_purged(self.key().as_bytes(), stored)
+            && !store.response_was_purged(self.key(), stored)
             && (waited || self.reuse(stored, None).is_some())
     }
 

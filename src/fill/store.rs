@@ -100,7 +100,7 @@ impl Fetch {
         let (sent, store) = (self.sent(), self.fill.cache.store());
         let is_same = |other: &Arc<StoredResponse>| other.answers(|| &sent);
         // One that was purged while it came takes no other's place.
-        let is_purged = store.response_was_purged(self.key().as_bytes(), stored);
+        let is_purged = store.response_was_purged(self.key(), stored);
         store.amend(self.key(), |variants| {
             let mut same = variants.iter().filter(|other| is_same(other));
             if !is_purged && !same.any(|other| other.received > stored.received) {
@@ -116,7 +116,7 @@ impl Fetch {
     pub(super) fn apply_not_modified(&self, head: Head) -> Option<Fetched> {
         let (chosen, store) = (self.validated()?, self.fill.cache.store());
         let origin = chosen.origin()?;
-        if store.response_was_purged(self.key().as_bytes(), chosen) {
+        if store.response_was_purged(self.key(), chosen) {
             return None;
         }
         let (mut stored, mut is_stored) = (chosen.clone(), false);

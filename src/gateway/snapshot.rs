@@ -15,7 +15,7 @@ impl Gateway {
     /// status path.
     pub(crate) fn tips(&self) -> Vec<u16> {
         let chain = &self.fill.chain;
-        let has_path = |tip: &u16| chain.source(*tip).is_some_and(|tip| tip.path.is_some());
+        let has_path = |tip: &u16| chain.tip(*tip).source.path.is_some();
         let mut tips: Vec<_> = self.used_tips().filter(has_path).collect();
         tips.sort_unstable();
         tips.dedup();
@@ -26,10 +26,7 @@ impl Gateway {
     pub(crate) fn tips_of(&self, upstream: u16) -> Vec<u16> {
         let mut tips = self.tips();
         let chain = &self.fill.chain;
-        tips.retain(|tip| {
-            let source = chain.source(*tip);
-            source.is_some_and(|source| source.upstream == upstream)
-        });
+        tips.retain(|tip| chain.tip(*tip).source.upstream == upstream);
         tips
     }
 

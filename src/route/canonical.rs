@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::cache::key::{Key, target_of};
+use crate::cache::key::Key;
 use crate::pages::{Hash, hash};
 
 /// How a canonical target names a block.
@@ -72,9 +72,8 @@ pub(crate) fn with_page(key: &Key, limit: u64, offset: u64) -> Option<Key> {
 
 /// Whether a key's query has only a limit and an offset, so that it is a page of
 /// the whole list.
-pub(crate) fn is_whole_list(key: &[u8]) -> bool {
-    let target = target_of(key);
-    let query = target.split_once('?').map_or("", |(_, query)| query);
+pub(crate) fn is_whole_list(key: &Key) -> bool {
+    let query = key.target().split_once('?').map_or("", |(_, query)| query);
     let page = |pair: &str| pair.starts_with("limit=") || pair.starts_with("offset=");
     query.split('&').all(|pair| pair.is_empty() || page(pair))
 }
@@ -133,8 +132,8 @@ mod tests {
         );
         assert_eq!(page(&key("/a?limit=2")), None);
         assert_eq!(page(&key("/a?xlimit=2&limits=3&offset=1")), None);
-        assert!(!is_whole_list(block.as_bytes()));
-        assert!(is_whole_list(key("/a?limit=1&offset=3").as_bytes()));
-        assert!(is_whole_list(key("/a").as_bytes()));
+        assert!(!is_whole_list(&block));
+        assert!(is_whole_list(&key("/a?limit=1&offset=3")));
+        assert!(is_whole_list(&key("/a")));
     }
 }

@@ -68,15 +68,15 @@ impl Route {
                 let received = format!("{first}&{second}");
                 return Err(Invalid::new(name, &received, "given once"));
             }
-            if value.is_none() && default.is_none() {
+            let Some(text) = value.or(default.as_deref()) else {
                 continue;
-            }
+            };
             out.push(separator);
             out.extend_from_slice(name.as_bytes());
             out.push(b'=');
-            match value {
-                Some(raw) => kind.write_canonical(name, raw, true, out)?,
-                None => out.extend_from_slice(default.as_deref().unwrap_or_default().as_bytes()),
+            match value.is_some() {
+                true => kind.write_canonical(name, text, true, out)?,
+                false => out.extend_from_slice(text.as_bytes()),
             }
             separator = b'&';
         }

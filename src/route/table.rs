@@ -44,14 +44,8 @@ impl RouteTable {
             let (path, bare) = router_paths(&route.request.path);
             let inserted = router.insert(path, number);
             let bare = bare.map_or(Ok(()), |bare| router.insert(bare, number));
-            if inserted.and(bare).is_err() {
-                let shape = shape(&route.request.path);
-                let mut others = routes.iter();
-                let other = others.find(|other| self::shape(&other.request.path) == shape);
-                let other = other.unwrap_or(route);
-                let (name, path) = (&other.name, &other.request.path);
-                let why = format!("it overlaps the route \"{name}\" ({path})");
-                errors.push((usize::from(number), why));
+            if let Err(error) = inserted.and(bare) {
+                errors.push((usize::from(number), format!("it overlaps another: {error}")));
             }
         }
         if !errors.is_empty() {
@@ -122,14 +116,6 @@ fn router_paths(path: &str) -> (String, Option<String>) {
         }
         _ => (path.to_owned(), None),
     }
-}
-
-/// A path without the names of its parameters: two routes with the same shape
-/// match the same paths.
-fn shape(path: &str) -> Vec<&str> {
-    let segments = path.split('/');
-    let shape = segments.map(|part| if part.starts_with('{') { "{}" } else { part });
-    shape.collect()
 }
 
 /// Whether a path has a dot segment (RFC 3986 §5.2.4), `.` or `..`, in any form that some

@@ -214,10 +214,10 @@ fn overlapping_routes_are_refused() {
         ),
     ];
     let errors = RouteTable::new(twice).err().unwrap();
-    assert_eq!(
-        errors,
-        [(1, "it overlaps the route \"first\" (/a/{x})".to_owned())]
-    );
+    let [(1, why)] = &errors[..] else {
+        panic!("{errors:?}");
+    };
+    assert!(why.starts_with("it overlaps another: ") && why.ends_with("/a/{x}"));
     // A literal segment is more specific than a parameter: no overlap.
     let beside = vec![
         route(

@@ -282,11 +282,11 @@ fn assemble(
 fn status_paths(chain: &Chain, tips: &[u16]) -> Vec<Box<str>> {
     let used = tips
         .iter()
-        .filter_map(|tip| chain.source(*tip)?.path.clone());
+        .filter_map(|tip| chain.tip(*tip).source.path.clone());
     let used: Vec<_> = used.collect();
     if !used.is_empty() {
         return used;
     }
-    let all = (0..).map_while(|tip| chain.source(tip));
-    all.filter_map(|source| source.path.clone()).collect()
+    let all = chain.tips();
+    all.filter_map(|(_, tip)| tip.source.path.clone()).collect()
 }

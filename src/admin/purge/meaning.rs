@@ -79,16 +79,16 @@ fn of_tag(tag: &str, routes: &RouteTable, chain: &Chain) -> Result<Vec<Purge>, I
     let (kind, value) = tag.split_once(':').ok_or_else(wrong)?;
     let text = |hash: &[u8; 32]| vec![Purge::Text(hex(hash).into())];
     let heights = |tip, from, to| Purge::Heights { tip, from, to };
-    let tips = (0_u16..).take(chain.len());
+    let tips = chain.tips();
     match kind {
         "tx" => Ok(text(&hash(value).ok_or_else(wrong)?)),
         "block" => {
             let block = hash(value).ok_or_else(wrong)?;
             let mut purges = text(&block);
-            for tip in tips {
-                if let Some(height) = chain.tip(tip).height_of(&block) {
+            for (number, tip) in tips {
+                if let Some(height) = tip.height_of(&block) {
                     purges.extend(blocks(routes, &height.to_string()));
-                    purges.push(heights(Some(tip), height, height));
+                    purges.push(heights(Some(number), height, height));
                 }
             }
             Ok(purges)
@@ -103,7 +103,7 @@ fn of_tag(tag: &str, routes: &RouteTable, chain: &Chain) -> Result<Vec<Purge>, I
             }
             let mut purges = blocks(routes, &from.to_string());
             purges.push(heights(None, from, from));
-            let hashes = tips.filter_map(|tip| chain.hash_at(tip, from));
+            let hashes = tips.filter_map(|(tip, _)| chain.hash_at(tip, from));
             purges.extend(hashes.flat_map(|hash| blocks(routes, &hex(&hash))));
             Ok(purges)
         }

@@ -48,7 +48,7 @@ impl Test {
         let age = age.as_secs();
         match freshness {
             Freshness::Fresh { ttl } => format!("fresh {}, age {age}", ttl.as_secs()),
-            Freshness::BecameFinal { .. } => "final".to_owned(),
+            Freshness::BecameFinal => "final".to_owned(),
             Freshness::Stale { by } => format!("stale {}", by.as_secs()),
         }
     }

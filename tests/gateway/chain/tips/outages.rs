@@ -21,7 +21,7 @@ async fn without_a_known_tip_answers_have_fixed_lifetimes() {
         (Reply::status(404, r#"{"error":"Not found"}"#), "answers 404"),
         (Reply::status(404, no_route), "answers that there is no such route"),
         (Reply::json("nonsense"), "fails: "),
-        (Reply::json("[840199]"), "not with a JSON object"),
+        (Reply::json("[840199]"), "has no block_height"),
         (Reply::json(r#"{"block_height":"840199"}"#), "is no height"),
         (Reply::json(r#"{"status":"ready"}"#), "has no block_height"),
         (Reply::nothing().reset(), "fails: "),
