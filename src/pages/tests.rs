@@ -112,6 +112,7 @@ impl Style {
         format!("{blank}{{{blank}{}{blank}}}{blank}", members.join(","))
     }
 
+    #[expect(clippy::vec_box, reason = "a page is read into a box")]
     fn windows(
         &self,
         list: &[String],
