@@ -26,8 +26,6 @@ pub mod validator;
 pub mod vary;
 
 #[cfg(test)]
-mod tests_model;
-#[cfg(test)]
 mod tests_table;
 
 use std::sync::Arc;

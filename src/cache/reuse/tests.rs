@@ -1,6 +1,8 @@
 //! Tables of `reuse`. Sections are of RFC 9111 where no other is named.
 
 use http::{HeaderValue, header};
+use proptest::option::weighted;
+use proptest::prelude::{Just, ProptestConfig, Strategy, prop_assert_eq, prop_oneof, proptest};
 
 use super::*;
 use crate::cache::date;
@@ -175,5 +177,114 @@ fn server_errors_that_are_failures() {
     ] {
         let found = is_failure(StatusCode::from_u16(status).unwrap());
         assert_eq!(found, expected, "{status}: RFC 5861 §4");
+    }
+}
+
+/// Directives as plain values: how they are read is in `directives`.
+fn any_directives() -> impl Strategy<Value = Directives> {
+    let rarely = || prop_oneof![6 => Just(false), 1 => Just(true)];
+    let span = || prop_oneof![0_u64..40, Just(1 << 16)].prop_map(Duration::from_secs);
+    let said = (rarely(), rarely(), rarely());
+    let max_stale = prop_oneof![span(), Just(Duration::MAX)];
+    let times = (
+        [0.3, 0.2, 0.2, 0.3, 0.3].map(|chance| weighted(chance, span())),
+        weighted(0.3, max_stale),
+    );
+    (said, times).prop_map(|(said, (times, max_stale))| Directives {
+        no_cache: said.0,
+        must_revalidate: said.1,
+        proxy_revalidate: said.2,
+        max_age: times[0],
+        min_fresh: times[1],
+        s_maxage: times[2],
+        stale_while_revalidate: times[3],
+        stale_if_error: times[4],
+        max_stale,
+        ..Directives::default()
+    })
+}
+
+/// The sentences that prohibit a kind of reuse of a response at noon.
+fn prohibitions(
+    kind: Reuse,
+    request: &Directives,
+    stored: &StoredFacts,
+    failed: Option<Duration>,
+) -> [(bool, &'static str); 12] {
+    let (age, response) = (stored.age_on_arrival, &stored.directives);
+    let (is_stale, error) = (age >= stored.lifetime, kind == Reuse::IfError);
+    let staleness = age.saturating_sub(stored.lifetime);
+    let within = |limit: Option<Duration>| limit.is_some_and(|limit| staleness <= limit);
+    let left = stored.lifetime.saturating_sub(age);
+    // The client's own bound is its consent.
+    let refused = |by: bool| by && !(error && request.stale_if_error.is_some());
+    let nothing_stale = request.max_age.is_some() && request.max_stale.is_none();
+    let bound = request.stale_if_error.or(response.stale_if_error);
+    let granted = failed.filter(|granted| !granted.is_zero());
+    let forced =
+        response.must_revalidate || response.proxy_revalidate || response.s_maxage.is_some();
+    [
+        (response.no_cache, "§5.2.2.4: not without validation"),
+        (refused(request.no_cache), "§5.2.1.4: nor does the client"),
+        (
+            refused(request.max_age.is_some_and(|limit| age > limit)),
+            "§5.2.1.1: older than the client accepts",
+        ),
+        (
+            refused(request.min_fresh.is_some_and(|least| left < least)),
+            "§5.2.1.3: less fresh than the client wants",
+        ),
+        (
+            is_stale && refused(nothing_stale),
+            "§5.2.1.1: the client wants nothing stale",
+        ),
+        (is_stale && forced, "§4.2.4: a directive prohibits it"),
+        (
+            is_stale == (kind == Reuse::Fresh) && !error,
+            "§4: fresh or stale",
+        ),
+        (
+            kind == Reuse::MaxStale && !within(request.max_stale),
+            "§5.2.1.2: staler than the client accepts",
+        ),
+        (
+            kind == Reuse::WhileRevalidate && !within(response.stale_while_revalidate),
+            "RFC 5861 §3: out of the window",
+        ),
+        (error && failed.is_none(), "RFC 5861 §4: there is no error"),
+        (error && stored.is_error, "§4.2.4: an error is no better"),
+        (
+            error && !within(bound.or(granted)),
+            "§4.2.4: nothing permits so stale a response",
+        ),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6000))]
+
+    /// A response is reused in the best kind of reuse that no sentence prohibits.
+    #[test]
+    fn what_nothing_prohibits_is_reused_and_nothing_else(
+        (request, directives) in (any_directives(), any_directives()),
+        (lifetime, age) in (0_u64..40, 0_u64..120),
+        is_error: bool,
+        failed in weighted(0.6, prop_oneof![Just(0_u64), 0_u64..60]),
+    ) {
+        let stored = StoredFacts {
+            is_error,
+            directives,
+            lifetime: Duration::from_secs(lifetime),
+            age_on_arrival: Duration::from_secs(age),
+            arrived: noon(),
+        };
+        let failed = failed.map(Duration::from_secs);
+        let is_open = |kind: &Reuse| {
+            let prohibitions = prohibitions(*kind, &request, &stored, failed);
+            prohibitions.iter().all(|(prohibits, _)| !prohibits)
+        };
+        let kinds = [Reuse::Fresh, Reuse::MaxStale, Reuse::IfError, Reuse::WhileRevalidate];
+        let best = kinds.into_iter().find(is_open);
+        prop_assert_eq!(may_reuse(&request, &stored, noon(), failed).ok(), best);
     }
 }
