@@ -108,8 +108,6 @@ pub struct Config {
     /// How each upstream is called; routes and tips have their numbers. Upstreams that no route
     /// uses are not among them.
     pub upstreams: Vec<upstream::Settings>,
-    /// The names of the upstreams that no route uses.
-    pub unused_upstreams: Vec<Box<str>>,
     /// The requests that are answered.
     pub routes: RouteTable,
     /// What the limits of this machine have lowered, for the warnings.
@@ -164,7 +162,6 @@ impl Config {
                 tips: assigned.tips,
             },
             upstreams: assigned.upstreams,
-            unused_upstreams: assigned.unused,
             routes: assigned.routes,
             lowered: None,
             names_collector: false,

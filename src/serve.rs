@@ -197,14 +197,13 @@ impl Server {
         let Some(shared) = shared.filter(|shared| shared.has_engine()) else {
             return Ok(());
         };
-        // Without the engine, nothing is known.
-        // The time belongs to the runtime that waits.
+        // Without the engine, nothing is known. The time belongs to the runtime that waits.
         let heard = async {
             timeout(FIRST_PURGES, shared.purges.first_heard())
                 .await
-                .is_ok()
+                .ok()
         };
-        threads::block_on(heard).map(|_is_heard| ())
+        threads::block_on(heard).map(drop)
     }
 
     /// Begins to export traces, if the environment names a collector.

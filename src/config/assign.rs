@@ -18,8 +18,6 @@ pub(super) struct Assigned {
     pub(super) tips: Vec<TipSource>,
     /// The upstreams that some route uses, in the order of their numbers.
     pub(super) upstreams: Vec<Settings>,
-    /// The names of the others.
-    pub(super) unused: Vec<Box<str>>,
 }
 
 /// Makes the routes of the tables, and assigns upstreams.
@@ -73,7 +71,7 @@ pub(super) fn assign(file: &File, problems: &mut Vec<String>) -> Assigned {
         true => *one.name == *DEFAULT,
         false => used_names.contains(&one.name),
     };
-    let (used, unused): (Vec<_>, Vec<_>) = upstreams.into_iter().partition(is_used);
+    let used: Vec<_> = upstreams.into_iter().filter(is_used).collect();
     let place = |name: &str| {
         let at = used.iter().position(|one| *one.name == *name);
         number(at.unwrap_or_default())
@@ -93,7 +91,6 @@ pub(super) fn assign(file: &File, problems: &mut Vec<String>) -> Assigned {
     Assigned {
         routes: table(routes, problems),
         tips,
-        unused: unused.into_iter().map(|one| one.name).collect(),
         upstreams: used,
     }
 }

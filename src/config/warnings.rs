@@ -10,14 +10,15 @@ use crate::chain::{STANDBYS_SELDOM, TipSource};
 use crate::route::HeaderMode;
 use crate::shared::EngineUrl;
 use crate::units;
-use crate::upstream::{DEFAULT, ProviderKeys};
+use crate::upstream::ProviderKeys;
 
 impl Config {
     /// What is valid and probably not intended, given the API keys.
     pub fn warnings(&self, keys: &ProviderKeys) -> Vec<String> {
         let mut warnings = Vec::from_iter(self.lowered.clone());
-        let unused = self.unused_upstreams.iter();
-        warnings.extend(unused.filter(|name| ***name != *DEFAULT).map(|name| format!(
+        let is_used = |name: &String| self.upstreams.iter().any(|one| *one.name == **name);
+        let unused = self.file.upstreams.keys().filter(|name| !is_used(name));
+        warnings.extend(unused.map(|name| format!(
             "no route uses the upstream \"{name}\": upstreams.{name} has no effect; a route or a tip uses it with upstream = \"{name}\", as does the tip of that name"
         )));
         for (number, settings) in (0..).zip(&self.upstreams) {

@@ -63,6 +63,13 @@ pub enum StartError {
     },
 }
 
+impl StartError {
+    /// That the system refuses this.
+    pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::System { what, error }
+    }
+}
+
 /// A likely cause of an error of `bind`.
 fn advice(address: &ListenAddress, error: &io::Error) -> &'static str {
     if address.tcp().is_none() {

@@ -123,10 +123,7 @@ impl Listeners {
             let held = lock(&open.socket);
             for (worker, (_, socket)) in workers.iter().zip(held.iter().cycle()) {
                 let socket = socket.try_clone();
-                let socket = socket.map_err(|error| StartError::System {
-                    what: "another handle of a socket",
-                    error,
-                })?;
+                let socket = socket.map_err(StartError::system("another handle of a socket"))?;
                 let accept = acceptor.clone();
                 let accept = accept.accept(socket, open.listener.clone());
                 let (address, accepting) = (open.bound.clone(), self.accepting.clone());
@@ -261,10 +258,7 @@ fn inherited(
             ListenAddress::Unix(address.as_pathname().unwrap_or(Path::new("")).to_owned())
         }),
     };
-    let address = address.map_err(|error| StartError::System {
-        what: "the address of a socket",
-        error,
-    })?;
+    let address = address.map_err(StartError::system("the address of a socket"))?;
     if address != *configured {
         tracing::info!(
             "{key} is {configured}, but a socket on {address} was passed and is used instead"

@@ -23,10 +23,7 @@ const BLOCKING_IDLE: Duration = Duration::from_secs(1);
 pub(super) fn runtime() -> Result<Runtime, StartError> {
     let mut builder = Builder::new_current_thread();
     let builder = builder.enable_all().thread_keep_alive(BLOCKING_IDLE);
-    builder.build().map_err(|error| StartError::System {
-        what: "a runtime",
-        error,
-    })
+    builder.build().map_err(StartError::system("a runtime"))
 }
 
 /// The runtimes of this number of workers; of 0, of one per core.
@@ -42,10 +39,8 @@ pub(super) fn workers(configured: u16) -> Result<Vec<Runtime>, StartError> {
 pub(super) fn block_on<T: Send>(work: impl Future<Output = T> + Send) -> Result<T, StartError> {
     let runtime = runtime()?;
     let done = std::thread::scope(|scope| scope.spawn(move || runtime.block_on(work)).join());
-    done.map_err(|_panicked| StartError::System {
-        what: "a thread",
-        error: io::Error::other("it has panicked"),
-    })
+    let done = done.map_err(|_panicked| io::Error::other("it has panicked"));
+    done.map_err(StartError::system("a thread"))
 }
 
 /// Runs a future, which is made there, on a new thread with this runtime.
@@ -61,10 +56,7 @@ pub(super) fn spawn<F: Future<Output = ()>>(
             // Does not wait for name lookups, which block.
             runtime.shutdown_background();
         });
-    spawned.map_err(|error| StartError::System {
-        what: "a thread",
-        error,
-    })
+    spawned.map_err(StartError::system("a thread"))
 }
 
 /// Waits until the server stops, or did not start.
