@@ -1,6 +1,6 @@
 //! The table of all routes, with the router that finds one for a path.
 
-use matchit::{Params, Router};
+use matchit::{InsertError, Params, Router};
 use percent_encoding::percent_decode;
 
 use super::Route;
@@ -45,7 +45,11 @@ impl RouteTable {
             let inserted = router.insert(path, number);
             let bare = bare.map_or(Ok(()), |bare| router.insert(bare, number));
             if let Err(error) = inserted.and(bare) {
-                errors.push((usize::from(number), format!("it overlaps another: {error}")));
+                let why = match error {
+                    InsertError::Conflict { with } => format!("it overlaps the route of {with}"),
+                    other => other.to_string(),
+                };
+                errors.push((usize::from(number), why));
             }
         }
         if !errors.is_empty() {
