@@ -45,9 +45,10 @@ impl RouteTable {
             let inserted = router.insert(path, number);
             let bare = bare.map_or(Ok(()), |bare| router.insert(bare, number));
             if let Err(error) = inserted.and(bare) {
-                let why = match error {
-                    InsertError::Conflict { with } => format!("it overlaps the route of {with}"),
-                    other => other.to_string(),
+                let why = if let InsertError::Conflict { with } = &error {
+                    format!("it overlaps the route of {with}")
+                } else {
+                    error.to_string()
                 };
                 errors.push((usize::from(number), why));
             }
