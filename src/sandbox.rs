@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! server -> control
-//!        -> provider (counts, faults, key, rate limit) -> api -> chain, runes, tokens
+//!        -> provider (counts, faults, key, rate limit) -> api -> chain, runes, tokens, rest
 //! ```
 //!
 //! Blocks hold from none to about 1,000 transactions (more if the settings say so), in a pattern that repeats every 50
@@ -21,8 +21,8 @@
 //! transactions, the moments of 100,000 requests for each key, 100 requests and 1,000 faults. Keys are kept only in the
 //! settings and never printed.
 //!
-//! Not implemented: persistence, balances that add up, the other routes of the reference (404 here), CORS preflights,
-//! HTTP/2 and TLS.
+//! Not implemented: persistence, balances that add up, most other routes of the reference (404 here; `rest` has some),
+//! CORS preflights, HTTP/2 and TLS.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -39,6 +39,7 @@ mod control;
 mod examples;
 mod mix;
 mod provider;
+mod rest;
 mod runes;
 mod server;
 mod tokens;

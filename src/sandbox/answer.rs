@@ -24,7 +24,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// An answer with JSON, and with the entity tag of the tip if it comes from the database.
+    /// An answer with JSON, or with an image where the body is a string, and with the entity tag of the tip if it comes from the database.
     pub(super) fn new(status: StatusCode, tag: Option<&str>, body: &Value) -> Self {
         let mut headers = HeaderMap::new();
         headers.insert(VARY, HeaderValue::from_static("Origin"));
@@ -34,9 +34,11 @@ impl Answer {
             headers.insert(CACHE_CONTROL, control);
             headers.insert(ETAG, tag);
         }
-        let json = HeaderValue::from_static("application/json; charset=utf-8");
-        headers.insert(CONTENT_TYPE, json);
-        let body = body.to_string();
+        let (media, body) = match body {
+            Value::String(image) => ("image/svg+xml", image.clone()),
+            json => ("application/json; charset=utf-8", json.to_string()),
+        };
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
         headers.insert(CONTENT_LENGTH, body.len().into());
         Self {
             status,

@@ -16,7 +16,7 @@ use super::Settings;
 use super::answer::{Answer, database_error, matches_tag};
 use super::chain::{Block, Chain, Placed};
 use super::runes::{Event, OPERATIONS, events, item};
-use super::tokens;
+use super::{rest, tokens};
 
 /// The API of a server. The reference has a server for each of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub(super) enum Resource {
     RunesStatus,
     Transaction(String),
     Block(String),
+    /// Of the rest of the API, by its segments.
+    Rest(Vec<String>),
 }
 
 impl Resource {
@@ -60,6 +62,19 @@ impl Resource {
                 (Self::Transaction(decoded(id)?), Api::Runes)
             }
             ["runes", "blocks", block, "activity"] => (Self::Block(decoded(block)?), Api::Runes),
+            ["runes", "etchings"]
+            | ["runes", "etchings", _]
+            | ["runes", "etchings", _, "holders"]
+            | ["ordinals", "brc-20", "balances", _]
+            | ["ordinals", "inscriptions", _]
+            | ["ordinals", "inscriptions", _, "content"] => {
+                let of = match segments[0] {
+                    "runes" => Api::Runes,
+                    _ => Api::Ordinals,
+                };
+                let path = segments.into_iter().map(decoded);
+                (Self::Rest(path.collect::<Option<_>>()?), of)
+            }
             _ => return None,
         };
         (api == Api::Both || api == of).then_some(resource)
@@ -95,13 +110,15 @@ impl Model {
             return Answer::no_route(method, uri);
         };
         // An empty index has no tag.
-        let tag = match resource {
-            Resource::OrdinalsStatus | Resource::Token(_) => {
+        let tag = match &resource {
+            Resource::Rest(path) if path[1] == "inscriptions" => rest::tag(&self.chain, &path[2]),
+            Resource::Rest(path) if path[0] == "runes" => self.runes_tag(),
+            Resource::OrdinalsStatus | Resource::Token(_) | Resource::Rest(_) => {
                 let highest = self.chain.highest_timestamp();
                 highest.map(|highest| highest.to_string())
             }
             Resource::RunesStatus | Resource::Transaction(_) | Resource::Block(_) => {
-                self.chain.tip().map(|tip| self.chain.hash(tip))
+                self.runes_tag()
             }
         };
         let (status, body, items) = match self.find(&resource, uri.query().unwrap_or("")) {
@@ -116,17 +133,36 @@ impl Model {
         }
     }
 
+    fn runes_tag(&self) -> Option<String> {
+        self.chain.tip().map(|tip| self.chain.hash(tip))
+    }
+
     fn find(&self, resource: &Resource, query: &str) -> Found {
         let chain = &self.chain;
+        let or_not_found = |found: Option<Value>| match found {
+            Some(found) => (StatusCode::OK, found, 0),
+            None => (StatusCode::NOT_FOUND, json!({ "error": "Not found" }), 0),
+        };
         match resource {
             Resource::OrdinalsStatus => Ok(self.status("ordinals")),
             Resource::RunesStatus => Ok(self.status("runes")),
             Resource::Token(ticker) => {
                 let details = tokens::details(self.ahead.as_ref().unwrap_or(chain), ticker);
-                Ok(match details {
-                    Some(details) => (StatusCode::OK, details, 0),
-                    None => (StatusCode::NOT_FOUND, json!({ "error": "Not found" }), 0),
-                })
+                Ok(or_not_found(details))
+            }
+            Resource::Rest(path) => {
+                let path: Vec<_> = path.iter().map(String::as_str).collect();
+                match rest::find(chain, &path) {
+                    Some(Value::Array(all)) => {
+                        let offset = integer(query, "offset", 0, (0, i64::MAX.into()))? as usize;
+                        let limit = integer(query, "limit", 20, (1, self.max_limit.into()))?;
+                        let (total, limit) = (all.len(), limit as usize);
+                        let results: Vec<_> = all.into_iter().skip(offset).take(limit).collect();
+                        let body = json!({ "limit": limit, "offset": offset, "total": total, "results": results });
+                        Ok((StatusCode::OK, body, total))
+                    }
+                    found => Ok(or_not_found(found)),
+                }
             }
             Resource::Transaction(id) => {
                 if !is_hash(id) {

@@ -13,7 +13,7 @@ use super::mix::{Stream, address, decimal, mix2};
 pub(super) const OPERATIONS: [&str; 5] = ["etching", "mint", "burn", "send", "receive"];
 
 /// Runes etched before the model's first block: spaced name and divisibility.
-const KNOWN: [(&str, u8); 20] = [
+pub(super) const KNOWN: [(&str, u8); 20] = [
     ("UNCOMMON•GOODS", 0),
     ("GATE•KEEPER•COIN", 2),
     ("OLD•HARBOUR•LAMP", 0),
@@ -161,16 +161,21 @@ const fn pick_amount(chance: &mut Stream) -> u128 {
     }
 }
 
+/// A rune of [`KNOWN`]: its id, its number, its spaced name and its divisibility.
+pub(super) fn known(rune: usize) -> (String, u64, String, u8) {
+    let (spaced, divisibility) = KNOWN[rune];
+    let id = match rune {
+        0 => "1:0".to_owned(),
+        _ => format!("{}:{}", ORIGIN - 11 * rune as u32, 3 + 7 * rune),
+    };
+    (id, rune as u64, spaced.to_owned(), divisibility)
+}
+
 /// An event of a transaction as an item of a list.
 pub(super) fn item(chain: &Chain, block: &Block, (key, index): Placed, event: &Event) -> Value {
     let tx_id = chain.tx_id(key);
     let (id, number, spaced, divisibility) = match event.rune {
-        Some(0) => ("1:0".to_owned(), 0, KNOWN[0].0.to_owned(), KNOWN[0].1),
-        Some(known) => {
-            let (spaced, divisibility) = KNOWN[known];
-            let id = format!("{}:{}", ORIGIN - 11 * known as u32, 3 + 7 * known);
-            (id, known as u64, spaced.to_owned(), divisibility)
-        }
+        Some(rune) => known(rune),
         None => {
             let number = 100 + ((key >> 32) - u64::from(ORIGIN)) * 64 + (key & 0xffff);
             let id = format!("{}:{index}", block.height);

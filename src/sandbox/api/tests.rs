@@ -311,3 +311,37 @@ fn a_reorg_moves_transactions_and_empties_the_orphan() {
         assert_ne!(at(&after), at(&before), "{member}");
     }
 }
+
+#[test]
+fn the_rest_of_the_api_follows_the_tip_and_an_inscription_its_block() {
+    let mut model = model();
+    let rest = crate::sandbox::Examples::of(&model.chain).rest;
+    let of = |model: &Model| {
+        let answers = rest.iter().map(|target| get(model, target));
+        answers.collect::<Vec<_>>()
+    };
+    let before = of(&model);
+    model.chain.push();
+    let after = of(&model);
+    for (target, (before, after)) in rest.iter().zip(before.iter().zip(&after)) {
+        assert_eq!(before.status, 200, "{target}");
+        let is_inscription = target.contains("inscriptions");
+        assert_eq!(before.body == after.body, is_inscription, "{target}");
+        let tags = [before, after].map(|answer| &answer.headers["etag"]);
+        assert_eq!(tags[0] == tags[1], is_inscription, "{target}");
+        if target.starts_with("/runes") {
+            assert_eq!(tags[1], &format!("\"{}\"", tip_hash(&model)), "{target}");
+        }
+        let media = before.headers["content-type"].to_str().unwrap();
+        assert_eq!(media.starts_with("image/"), target.ends_with("content"));
+    }
+    assert_eq!(
+        json(&model, &rest[0])["results"].as_array().unwrap().len(),
+        5
+    );
+    assert_eq!(json(&model, &rest[2])["offset"], 5);
+    for unknown in ["/runes/v1/etchings/NONE", "/ordinals/v1/inscriptions/0i0"] {
+        assert_eq!(get(&model, unknown).status, 404, "{unknown}");
+    }
+    assert_eq!(get(&model, "/runes/v1/etchings?limit=61").status, 400);
+}
