@@ -21,6 +21,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use crate::clock::Moment;
+use crate::events::Events;
 use crate::pages::Hash;
 use crate::sync::lock;
 pub use freshness::Class;
@@ -84,6 +85,8 @@ pub struct Chain {
     no_tip: Tip,
     /// In which window a transaction was last seen.
     transactions: Arc<Mutex<HashMap<Hash, TransactionLocation>>>,
+    /// What listeners are told of it.
+    pub(crate) events: Arc<Events>,
 }
 
 impl Chain {
@@ -103,6 +106,7 @@ impl Chain {
     pub(crate) fn after(before: &Self, settings: &Settings) -> Self {
         let mut chain = Self::new(settings);
         chain.transactions = before.transactions.clone();
+        chain.events = before.events.clone();
         for (tip, old) in chain.tips.iter_mut().zip(&before.tips) {
             let (new, known) = (&tip.source, &old.source);
             let is_same = (&new.name, &new.path) == (&known.name, &known.path);
@@ -123,6 +127,7 @@ impl Chain {
             finality,
             tips: Box::default(),
             transactions: Arc::default(),
+            events: Arc::default(),
         }
     }
 
@@ -131,6 +136,17 @@ impl Chain {
     pub(crate) fn accepts_stamps_of(&self, before: &Self, tip: TipNumber) -> bool {
         Arc::ptr_eq(&self.tip(tip).state, &before.tip(tip).state)
             && self.finality == before.finality
+    }
+
+    /// Tells listeners what a status of a tip has changed, if anything.
+    pub(crate) fn announce(&self, tip: TipNumber, now: Moment) {
+        let tip = self.tip(tip);
+        tip.read(|ledger| {
+            if let (Some(height), Some((_, mark))) = (ledger.tip_height(), ledger.tip_mark()) {
+                let is_settled = ledger.view.began + self.finality.live_ttl <= now;
+                (self.events).status(&tip.source.name, height, &mark, is_settled);
+            }
+        });
     }
 
     /// One of the tips; one that is never known where there is none of this number.

@@ -31,7 +31,7 @@ use std::time::Duration;
 use bytes::Bytes;
 pub(crate) use clients::ClientPolicy;
 use http::header::CONNECTION;
-use http::{HeaderValue, Method, Request, Response, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt;
 use records::in_trace;
 use request::{RequestContext, RequestRef, check_target};
@@ -46,15 +46,17 @@ use crate::cache::{Cache, Decision, JudgedResponse};
 use crate::chain::Freshness;
 use crate::clock::Clock;
 use crate::compress::Compressor;
+use crate::events;
 use crate::fill::{ClientRequest, Fetch, Fill, LookupKey};
 use crate::limit::Limit;
 use crate::meter::{Meter, RequestKind};
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::respond::{Document, Responder};
-use crate::route::{HeaderMode, Methods, Route, RouteTable};
+use crate::route::{HeaderMode, Methods, Route, RouteTable, value_of};
 use crate::state::State;
 use crate::upstream::{Priority, RequestBody, Upstreams};
+use crate::validate::{Invalid, decode};
 use crate::wire::Body;
 use crate::wire::body::BodyError;
 use crate::wire::head;
@@ -166,7 +168,7 @@ impl Gateway {
         self.clients.check_token(&context.from)?;
         let uri = request.uri();
         let Some(found) = self.routes.find(uri.path()) else {
-            return self.document(request, context);
+            return self.document(session, request, context);
         };
         context.route = Some(found.index);
         let route = found.route;
@@ -257,19 +259,20 @@ impl Gateway {
     }
 
     /// Answers a request whose path is no route: with a document of ordgate's own, such as
-    /// its OpenAPI description, or not at all. A document needs no token: it says how to
-    /// use one, and a browser that opens it sends none.
+    /// its OpenAPI description, with the stream of events, or not at all. A document needs no
+    /// token: it says how to use one, and a browser that opens it sends none.
     fn document<B: hyper::body::Body>(
         &self,
+        session: &Session,
         request: &Request<B>,
         context: &RequestContext,
     ) -> Result<NextStep, Refusal> {
         let path = request.uri().path();
         let document = self.documents.iter().find(|document| document.path == path);
-        let Some(document) = document else {
+        if document.is_none() && path != events::PATH {
             self.clients.require_token(&context.from)?;
             return Err(Reason::NoRoute.into());
-        };
+        }
         let allow = HeaderValue::from_static("GET, HEAD, OPTIONS");
         let fields = context.for_response(&self.clients, request.headers());
         let (response, kind) = match *request.method() {
@@ -277,7 +280,14 @@ impl Gateway {
                 return Err(Reason::Body.into());
             }
             Method::GET | Method::HEAD => {
-                let response = self.responder.document(document, &fields);
+                let response = match document {
+                    Some(document) => self.responder.document(document, &fields),
+                    None => {
+                        self.clients.require_token(&context.from)?;
+                        let stream = self.events(session, request.uri(), request.headers())?;
+                        self.responder.events(stream, &fields)
+                    }
+                };
                 (response, RequestKind::Document)
             }
             Method::OPTIONS => {
@@ -287,6 +297,25 @@ impl Gateway {
             _ => return Err(Refusal::method(allow)),
         };
         Ok(NextStep::Done(response, kind))
+    }
+
+    /// The events of the tips that a query chooses, for a client that may have had some.
+    fn events(&self, session: &Session, uri: &Uri, fields: &HeaderMap) -> Result<Body, Refusal> {
+        let chain = &self.fill.chain;
+        let all = self.tips();
+        let all = all.iter().map(|tip| &*chain.tip(*tip).source.name);
+        let mut tips: Vec<_> = all.collect();
+        if let Some(sent) = value_of("tip", uri.query().unwrap_or_default())? {
+            let wanted = decode(sent, true).unwrap_or_default();
+            let allowed = format!("one of {}", tips.join(", "));
+            tips.retain(|tip| *tip == wanted);
+            if tips.is_empty() {
+                return Err(Invalid::new("tip", sent, allowed).into());
+            }
+        }
+        let last_id = fields.get("last-event-id");
+        let last_id = last_id.and_then(|id| id.to_str().ok()).unwrap_or_default();
+        Ok(chain.events.listen(&session.activity, &tips, last_id))
     }
 
     /// Answers with a refusal. The request's body is not read.

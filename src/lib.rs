@@ -11,7 +11,7 @@
 //! |---|---|
 //! | basics | [`build`], [`clock`], [`sync`], [`units`], [`reason`], [`regular_file`], [`log_writer`], [`api_key`], [`wire`] |
 //! | rules | [`cache`]`::{list, date, directives, outcome, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy}`, [`pages`], [`chain`]`::{freshness, ledger}`, [`identify`], [`client_tokens`]`::{file, redact}`, [`validate`], [`route`] |
-//! | state | [`chain`], [`state`]`::{value}`, [`state`], [`trace`], [`limit`], [`client_tokens`], [`cache`], [`compress`], [`collapse`], [`shared`]`::{engine, purges}`, [`shared`], [`connections`], [`wire`]`::{stream, body}`, [`meter`], [`upstream`], [`failure_backoff`] |
+//! | state | [`connections`], [`wire`]`::{stream, body}`, [`events`], [`chain`], [`state`]`::{value}`, [`state`], [`trace`], [`limit`], [`client_tokens`], [`cache`], [`compress`], [`collapse`], [`shared`]`::{engine, purges}`, [`shared`], [`meter`], [`upstream`], [`failure_backoff`] |
 //! | request path | [`refusal`], [`respond`], [`access_log`], [`fill`], [`probe`], [`gateway`] |
 //! | I/O | [`secrets`], [`tls`], [`listener`], [`supervisor`], [`reload`], [`telemetry`], [`history`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
 //!
@@ -43,6 +43,7 @@ pub mod collapse;
 pub mod compress;
 pub mod config;
 pub mod connections;
+mod events;
 pub mod failure_backoff;
 pub mod fill;
 pub mod gateway;

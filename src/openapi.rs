@@ -12,6 +12,7 @@ use parameters::parameter;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::events;
 use crate::reason::Reason;
 use crate::route::{HeaderMode, Methods, ResponseSchema, Route, RouteTable};
 
@@ -29,18 +30,18 @@ struct Base {
     responses: Map<String, Value>,
     /// The content of 200, by tag.
     bodies: Map<String, Value>,
+    /// The stream of chain events.
+    events: Value,
 }
 
 /// The document. `requires_token` is whether clients need a token.
 pub fn document(routes: &RouteTable, requires_token: bool) -> Value {
     let base: Base =
         serde_json::from_str(include_str!("openapi/base.json")).expect("base.json is valid");
-    let paths: Map<_, _> = routes
-        .routes()
-        .iter()
-        .map(|route| path(route, &base))
-        .collect();
-    let used: BTreeSet<_> = routes.routes().iter().map(tag).collect();
+    let mut paths = Map::from_iter([(events::PATH.to_owned(), base.events.clone())]);
+    paths.extend(routes.routes().iter().map(|route| path(route, &base)));
+    let mut used: BTreeSet<_> = routes.routes().iter().map(tag).collect();
+    used.insert("Events");
     let mut document = base.document;
     document["paths"] = paths.into();
     document["info"]["version"] = env!("CARGO_PKG_VERSION").into();
@@ -176,7 +177,7 @@ mod tests {
         assert_eq!(names[..4], ["block", "limit", "offset", "operation_type"]);
         assert_eq!(get["parameters"][1]["schema"]["maximum"], 60);
         assert_eq!(get["parameters"][1]["schema"]["default"], 20);
-        assert_eq!(document["paths"].as_object().unwrap().len(), 3);
+        assert_eq!(document["paths"].as_object().unwrap().len(), 4);
     }
 
     #[test]

@@ -226,7 +226,9 @@ async fn apply(
     (height, tag): &Status,
 ) {
     let (chain, now) = (fill.chain.tip(tip), fill.clock.now());
-    if let Some(from) = chain.apply_status(sent, *height, tag.as_deref(), now) {
+    let purge = chain.apply_status(sent, *height, tag.as_deref(), now);
+    fill.chain.announce(tip, now);
+    if let Some(from) = purge {
         fill.purge_from(tip, from).await;
     }
 }

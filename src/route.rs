@@ -15,6 +15,7 @@ use std::mem::discriminant;
 use std::num::NonZeroU32;
 
 use http::{HeaderName, HeaderValue, Method};
+pub(crate) use request::value_of;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use table::{RouteMatch, RouteTable};

@@ -294,13 +294,17 @@ impl Server {
     /// progress finish.
     pub fn drain(&self, delay: Duration) {
         self.drain.send_replace(true);
+        let (listeners, events) = (self.listeners.clone(), self.first.fill.chain.events.clone());
+        let drain = move || {
+            listeners.drain();
+            events.drain();
+        };
         if delay.is_zero() {
-            return self.listeners.drain();
+            return drain();
         }
-        let listeners = self.listeners.clone();
         self.runtimes[0].spawn(async move {
             sleep(delay).await;
-            listeners.drain();
+            drain();
         });
     }
 

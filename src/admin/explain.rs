@@ -21,6 +21,7 @@ use crate::cache::reuse::Reuse;
 use crate::cache::{Decision, JudgedResponse};
 use crate::chain::Freshness;
 use crate::clock::Moment;
+use crate::events;
 use crate::fill::LookupKey;
 use crate::gateway::Gateway;
 use crate::route::Route;
@@ -80,7 +81,8 @@ async fn explain(gateway: &Gateway, target: &Uri, known: &mut Value) -> Next {
     let Some(found) = gateway.routes.find(target.path()) else {
         known["route"] = Value::Null;
         let mut documents = gateway.documents.iter();
-        if documents.any(|document| document.path == target.path()) {
+        let is_own = documents.any(|document| document.path == target.path());
+        if is_own || target.path() == events::PATH {
             return Next::new("answer itself", "This is a document of ordgate's own");
         }
         let paths = listed(&gateway.routes, |route| &route.request.path);

@@ -65,8 +65,8 @@ impl Fill {
     }
 
     /// Purges whatever mentions a block at a height or above, which the chain has reported
-    /// as orphaned, and waits until that outlives the process; answers with the purge's
-    /// number.
+    /// as orphaned, and waits until that outlives the process; then listeners are told. Answers
+    /// with the purge's number.
     pub(crate) async fn purge_from(&self, tip: TipNumber, height: u32) -> u64 {
         let purge = Purge::Heights {
             tip: Some(tip),
@@ -78,6 +78,7 @@ impl Fill {
         if let Err(error) = durable.await {
             tracing::error!(%error, "what a reorg has orphaned may come back after a restart");
         }
+        (self.chain.events).reorg(&self.chain.tip(tip).source.name, height);
         number
     }
 

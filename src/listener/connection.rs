@@ -1,6 +1,6 @@
 //! Drives hyper on one connection, with one timer that ends it for lack of progress.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::error::Error as _;
 use std::future::poll_fn;
 use std::io;
@@ -10,7 +10,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use arc_swap::Cache;
 use bytes::Bytes;
 use http::Request;
 use hyper::server::conn::http1;
@@ -25,7 +24,7 @@ use super::socket::Stream;
 use super::{Acceptor, Current, Drain, Settings};
 use crate::clock::Moment;
 use crate::connections::Activity;
-use crate::gateway::{Gateway, ResponseFuture, Session};
+use crate::gateway::{ResponseFuture, Session};
 use crate::log_writer::LogInterval;
 use crate::meter::Totals;
 use crate::wire::body::BodyError;
@@ -46,7 +45,7 @@ impl Acceptor {
         let activity = accepted.open.activity().clone();
         let session = Session::new(accepted.peer, accepted.number, activity.clone());
         let requests = Requests {
-            current: RefCell::new(Cache::new(self.current.clone())),
+            current: self.current.clone(),
             session: Arc::new(session),
         };
         let io = TokioIo::new(ClientIo::new(stream, activity.clone()));
@@ -248,8 +247,7 @@ impl<D: Future> Driver<'_, D> {
 
 /// The requests of one connection, and the gateway that answers them.
 pub(super) struct Requests {
-    /// The current gateway. hyper calls from one task, one request after another.
-    current: RefCell<Cache<Current, Arc<Gateway>>>,
+    current: Current,
     pub(super) session: Arc<Session>,
 }
 
@@ -261,7 +259,7 @@ impl Requests {
         B::Error: Into<BodyError>,
     {
         self.session.activity.begin();
-        let mut gateway = self.current.borrow_mut();
-        gateway.load().answer(&self.session, request)
+        // Not kept: a connection may outlive many reloads.
+        self.current.load().answer(&self.session, request)
     }
 }

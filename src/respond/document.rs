@@ -1,5 +1,5 @@
-//! ordgate's own documents on the public listener: its OpenAPI description, and the
-//! page that shows it.
+//! ordgate's own documents on the public listener: its OpenAPI description, the page that
+//! shows it, and the stream of events.
 
 use std::sync::OnceLock;
 
@@ -103,7 +103,24 @@ impl Document {
     }
 }
 
+/// For proxies that follow nginx: they pass what comes on at once.
+const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
 impl Responder {
+    /// A stream of events.
+    pub(crate) fn events(&self, stream: Body, context: &ResponseContext<'_>) -> Response<Body> {
+        let mut fields = HeaderMap::new();
+        for (name, value) in [
+            (CONTENT_TYPE, "text/event-stream"),
+            (CACHE_CONTROL, "no-store, no-transform"),
+            (X_ACCEL_BUFFERING, "no"),
+        ] {
+            fields.insert(name, HeaderValue::from_static(value));
+        }
+        self.add_own(&mut fields, false, None, context);
+        response(StatusCode::OK, fields, stream)
+    }
+
     /// A document of ordgate's own, or 304 if the client has it.
     pub(crate) fn document(
         &self,

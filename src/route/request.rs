@@ -62,12 +62,7 @@ impl Route {
                 default,
                 ..
             } = parameter;
-            let mut given = parts(query).filter_map(|pair| Some((pair, value_in(pair, name)?)));
-            let value = given.next().map(|(_, value)| value);
-            if let (Some(first), Some((second, _))) = (value, given.next()) {
-                let received = format!("{first}&{second}");
-                return Err(Invalid::new(name, &received, "given once"));
-            }
+            let value = value_of(name, query)?;
             let Some(text) = value.or(default.as_deref()) else {
                 continue;
             };
@@ -100,6 +95,23 @@ impl Route {
             separator = '&';
         }
         Some(Key::of(self.number, &target))
+    }
+}
+
+/// The value of a parameter in a query, as it was sent.
+///
+/// # Errors
+/// Where it comes twice.
+#[inline]
+pub(crate) fn value_of<'q>(name: &str, query: &'q str) -> Result<Option<&'q str>, Invalid> {
+    let mut given = parts(query).filter_map(|pair| Some((pair, value_in(pair, name)?)));
+    let value = given.next().map(|(_, value)| value);
+    match (value, given.next()) {
+        (Some(first), Some((second, _))) => {
+            let received = format!("{first}&{second}");
+            Err(Invalid::new(name, &received, "given once"))
+        }
+        _ => Ok(value),
     }
 }
 

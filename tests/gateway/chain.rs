@@ -11,6 +11,7 @@
 
 mod alias;
 mod derive;
+mod events;
 mod fallback;
 mod finality;
 mod live;
