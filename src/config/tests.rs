@@ -73,7 +73,7 @@ fn problems_say_where_or_which_keys_and_what_is_allowed() {
         (&route("pages = true"), "p: route \"a\": pages = true needs", "limit and offset"),
         (&format!("{BLOCKS}cache.tip = \"rune\""), "p: route \"b\": cache.tip is \"rune\"", "ordinals, runes"),
         (&format!("[upstreams.a]\n[chain.tip.runes]\nupstream = \"default\"\n{BLOCKS}upstream = \"a\""), "p: route \"b\": it uses the upstream \"a\", and its tip", "a tip of its own"),
-        ("[[route]]\nname = \"t\"\npath = \"/ordinals/v1/brc-20/tokens/{a}\"\nparams.a.type = \"hex64\"", "p: route \"t\": it overlaps", "brc20-token"),
+        ("[[route]]\nname = \"t\"\npath = \"/ordinals/v1/brc-20/tokens/{a}\"\nparams.a.type = \"hex64\"", "p: route \"t\": it overlaps", "brc-20/tokens/{ticker}"),
         (&format!("{}{}", route(""), route("")), "p: route \"a\": another route has this name", ""),
     ];
     for (file, begins, has) in rows {

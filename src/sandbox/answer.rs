@@ -34,9 +34,9 @@ impl Answer {
             headers.insert(CACHE_CONTROL, control);
             headers.insert(ETAG, tag);
         }
-        let (media, body) = match body {
-            Value::String(image) => ("image/svg+xml", image.clone()),
-            json => ("application/json; charset=utf-8", json.to_string()),
+        let (media, body) = match body.as_str() {
+            Some(image) => ("image/svg+xml", image.to_owned()),
+            None => ("application/json; charset=utf-8", body.to_string()),
         };
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
         headers.insert(CONTENT_LENGTH, body.len().into());

@@ -32,7 +32,7 @@ pub(super) fn find(chain: &Chain, path: &[&str]) -> Option<Value> {
     let named = |name: &str| {
         let is_of = |rune: &Value| {
             let texts = ["id", "name", "spaced_name"].map(|member| rune[member].as_str());
-            texts.contains(&Some(name)) || rune["number"].to_string() == name
+            texts.contains(&Some(name)) || rune["number"].as_u64() == name.parse().ok()
         };
         (0..KNOWN.len()).map(etching).find(is_of)
     };
