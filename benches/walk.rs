@@ -109,7 +109,7 @@ fn if_none_match(bencher: divan::Bencher<'_, '_>) {
 /// A look-up among so many stored responses.
 #[divan::bench(args = [1, 10_000, 100_000])]
 fn look_up(bencher: divan::Bencher<'_, '_>, entries: u64) {
-    let cache = Cache::new(1 << 30, Arc::new(Chain::without_tips()), Clock::machine());
+    let cache = Cache::new(1 << 30, Arc::new(Chain::without_tips()));
     let clock = Clock::machine();
     let policy = Policy {
         mode: Mode::Override,

@@ -39,7 +39,7 @@ use store::Store;
 pub use stored::{Encodings, OriginFields, StoredFields, StoredResponse};
 
 use crate::chain::{Chain, Class, Freshness};
-use crate::clock::{Clock, Moment};
+use crate::clock::Moment;
 
 /// A stored response, and how fresh it is at the time of a request.
 #[derive(Clone, Debug)]
@@ -102,16 +102,14 @@ impl Decision {
 pub struct Cache {
     store: Store,
     chain: Arc<Chain>,
-    clock: Clock,
 }
 
 impl Cache {
     /// An empty cache of at most `max_bytes`.
-    pub fn new(max_bytes: u64, chain: Arc<Chain>, clock: Clock) -> Self {
+    pub fn new(max_bytes: u64, chain: Arc<Chain>) -> Self {
         Self {
             store: Store::new(max_bytes),
             chain,
-            clock,
         }
     }
 
@@ -194,7 +192,7 @@ impl Cache {
                 (Freshness::until(until, now), now.since(stored.received))
             }
             (None, StoredFields::Origin(origin)) => {
-                let age = origin.reuse.age(self.clock.wall(now));
+                let age = origin.reuse.age(now.since(stored.received));
                 let until = now.before(age) + origin.reuse.lifetime;
                 // RFC 9111 §1.2.2: what is more cannot be written.
                 (Freshness::until(until, now), age.min(date::MOST))
@@ -209,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_stored_response_ages_from_fresh_to_useless() {
-        let cache = Cache::new(1 << 20, Arc::new(Chain::without_tips()), Clock::manual());
+        let cache = Cache::new(1 << 20, Arc::new(Chain::without_tips()));
         let key = Key::of(0, "/a");
         let received = Moment::from_nanos(1 << 40);
         let stored = StoredResponse {

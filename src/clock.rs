@@ -2,8 +2,8 @@
 //! [`Moment`] on: every rule takes `now` as an argument.
 //!
 //! Time of day, which HTTP dates need, is derived from the same moments
-//! ([`Clock::wall`]). It follows the system's clock ([`Clock::follow_system_clock`]): where
-//! that is set back, an answer whose age goes by dates is younger by as much.
+//! ([`Clock::wall`]). It follows the system's clock ([`Clock::follow_system_clock`]); how old
+//! an answer in memory is does not depend on that.
 
 use std::ops::Add;
 use std::sync::Arc;

@@ -6,10 +6,10 @@
 //!   share          leads the fetch of a key, or waits for the one that is under way:
 //!     lead         a task; looks in memory again, then
 //!       recall     in the state directory and at other replicas,
-//!       ingest     sends the request, and applies the answer to the chain: mode `chain`
-//!       send       sends the request: modes `override` and `off`
-//!       exchange   sends the request by RFC 9111, and may send the answer on while it is
-//!                  collected: plain routes
+//!       exchange   sends the request, then by the route's mode
+//!         ingest           applies the answer to the chain and stores it: `chain`
+//!         store_by_status  stores it for the time of its status: `override`; or not: `off`
+//!         stream           may send it on while it is collected, by RFC 9111: plain routes
 //! ```
 //!
 //! On routes in mode `chain`, an answer is applied to the chain's ledger before it is served
@@ -83,8 +83,9 @@ pub struct Fill {
     pub(crate) failures: Arc<FailureBackoff>,
     /// When it was last logged that a page cannot be cut from windows.
     not_cut: LogInterval,
-    /// The keys, by their hashes, of plain routes whose last answer could not be shared, and until when no request
-    /// for them waits for another's answer. (Varnish calls this hit-for-miss.)
+    /// The keys, by their hashes, of plain routes whose last answer could not be shared, and
+    /// until when no request for them waits for another's answer. (Varnish calls this
+    /// hit-for-miss.)
     unshared: Arc<Mutex<HashMap<u64, Moment, RandomState>>>,
 }
 

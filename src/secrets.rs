@@ -3,7 +3,7 @@
 //! Invariants: no error contains a secret. Secrets are read into buffers that are
 //! zeroed when they are dropped, and that never grow, since growing leaves copies.
 //! The mode of a file is checked on the open file, so that it cannot change before
-//! the file is read.
+//! the file is read. What is made of them (field values, the engine's URL) is not zeroed.
 //!
 //! The environment of the process stays in its memory and in `/proc` for as long as
 //! it runs. A secret that must not stay there belongs in a file.

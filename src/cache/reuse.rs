@@ -10,7 +10,6 @@ use std::time::{Duration, SystemTime};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, StatusCode};
 
-use super::date;
 use super::directives::Directives;
 use super::freshness::{age_on_arrival, lifetime};
 use super::outcome::Forward;
@@ -24,7 +23,6 @@ pub(crate) struct StoredFacts {
     /// How long it is fresh; zero makes it stale.
     pub(crate) lifetime: Duration,
     age_on_arrival: Duration,
-    arrived: SystemTime,
 }
 
 impl StoredFacts {
@@ -41,7 +39,6 @@ impl StoredFacts {
         Self {
             lifetime: lifetime(status, headers, &directives, response_time),
             age_on_arrival: age_on_arrival(headers, request_time, response_time),
-            arrived: response_time,
             is_error: status.is_server_error(),
             directives,
         }
@@ -54,9 +51,9 @@ impl StoredFacts {
     }
 
     /// Its current age (§4.2.3): the time since it was generated or validated by its origin.
+    /// `resident_time` is the time since it arrived.
     #[must_use]
-    pub(crate) fn age(&self, now: SystemTime) -> Duration {
-        let resident_time = date::since(self.arrived, now);
+    pub(crate) fn age(&self, resident_time: Duration) -> Duration {
         self.age_on_arrival.saturating_add(resident_time)
     }
 }
@@ -103,7 +100,8 @@ pub(crate) fn has_content(request: &HeaderMap) -> bool {
     request.contains_key(TRANSFER_ENCODING) || length.is_some_and(|length| length != "0")
 }
 
-/// Whether the selected stored response may answer the request now. `failed` is the route's
+/// Whether the selected stored response, which arrived so long ago, may answer the request.
+/// `failed` is the route's
 /// `stale_if_error` where the origin has failed: how stale the response may be if no directive
 /// sets a bound, which §4.2.4 accepts as permission. Zero forbids it.
 ///
@@ -112,10 +110,11 @@ pub(crate) fn has_content(request: &HeaderMap) -> bool {
 pub(crate) fn may_reuse(
     request: &Directives,
     stored: &StoredFacts,
-    now: SystemTime,
+    resident_time: Duration,
     failed: Option<Duration>,
 ) -> Result<Reuse, Forward> {
-    let (age, lifetime, directives) = (stored.age(now), stored.lifetime, &stored.directives);
+    let age = stored.age(resident_time);
+    let (lifetime, directives) = (stored.lifetime, &stored.directives);
     // §4: no-cache demands successful validation even of a fresh response.
     if directives.no_cache {
         return Err(Forward::Stale);

@@ -161,8 +161,8 @@ impl View {
         }
     }
 
-    /// Whether a stored response with this lifetime is fresh. One of an epoch before the last
-    /// counts as stale since it was received.
+    /// Whether a stored response with this lifetime is fresh. One of an earlier epoch counts as
+    /// stale since the last one ended.
     pub(super) fn freshness(
         &self,
         stamp: &ChainStamp,
@@ -174,8 +174,7 @@ impl View {
         let until = match stamp.class {
             Class::Final => return Freshness::until(until, now),
             Class::Recent => until.min(self.recent_until(stamp)),
-            Class::Absent | Class::Live if stamp.epoch + 1 == self.epoch => until.min(self.ended),
-            Class::Absent | Class::Live if stamp.epoch != self.epoch => received,
+            Class::Absent | Class::Live if stamp.epoch != self.epoch => until.min(self.ended),
             Class::Live if !stamp.is_settled => until.min(self.began + finality.live_ttl),
             Class::Absent | Class::Live => until,
         };

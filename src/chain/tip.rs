@@ -230,7 +230,9 @@ impl Tip {
         let freshness = view.freshness(stamp, times, &self.finality, now);
         let age = match (stamp.class, freshness) {
             (Class::Recent | Class::Live, Freshness::Fresh { ttl }) => {
-                self.client_lifetime(stamp.class).saturating_sub(ttl)
+                // Sent in whole seconds, it must not promise a part of one more.
+                let left = Duration::from_secs(ttl.as_secs());
+                self.client_lifetime(stamp.class).saturating_sub(left)
             }
             _ => now.since(times.0),
         };

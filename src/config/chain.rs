@@ -56,7 +56,7 @@ pub(super) struct TipTable {
     /// `block_height`, such as "/runes/v1/".
     pub(super) path: String,
     /// How often ordgate asks. Clients may keep an answer that is not final for two of these
-    /// intervals after the last status.
+    /// intervals after the last status; what is stored keeps the time it was stored with.
     #[serde(default = "five_seconds", with = "Time::<100>")]
     every: Duration,
     /// The upstream to ask: "default", or the name of an `[upstreams.NAME]`.

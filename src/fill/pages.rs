@@ -172,10 +172,8 @@ impl Fill {
         let mut wanted = Vec::new();
         for (offset, key) in list.windows() {
             let stored = self.fresh(&key);
-            if !stored
-                .as_ref()
-                .is_none_or(|part| list.is_of_use(part, offset))
-            {
+            let of_use = |part: &Arc<StoredResponse>| list.is_of_use(part, offset);
+            if stored.as_ref().is_some_and(|part| !of_use(part)) {
                 return None;
             }
             wanted.push(Wanted {

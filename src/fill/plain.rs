@@ -66,9 +66,12 @@ impl Fill {
             Ok(_) if is_for_origin => Err(Forward::Request),
             selected => selected.map(|stored| self.cache.judged(stored, now)),
         };
-        let (directives, wall) = (Directives::of_request(fields), self.clock.wall(now));
+        let directives = Directives::of_request(fields);
         let reuse = |judged: &JudgedResponse| match judged.stored.origin() {
-            Some(origin) => may_reuse(&directives, &origin.reuse, wall, None),
+            Some(origin) => {
+                let resident_time = now.since(judged.stored.received);
+                may_reuse(&directives, &origin.reuse, resident_time, None)
+            }
             None => Err(Forward::Stale),
         };
         let (why, stored) = match selected.map(|stored| (reuse(&stored), stored)) {
@@ -119,8 +122,8 @@ impl Fetch {
     /// `failed` is the route's `stale_if_error` where the origin has failed.
     pub(super) fn reuse(&self, stored: &StoredResponse, failed: Option<Duration>) -> Option<Reuse> {
         let directives = Directives::of_request(&self.request.fields);
-        let now = self.fill.clock.wall_now();
-        may_reuse(&directives, &stored.origin()?.reuse, now, failed).ok()
+        let resident_time = self.fill.clock.now().since(stored.received);
+        may_reuse(&directives, &stored.origin()?.reuse, resident_time, failed).ok()
     }
 
     /// Whether a response that was just stored answers this request. One that was

@@ -171,9 +171,10 @@ impl Fetch {
     }
 
     /// Removes what an unsafe method invalidates (§4.4), on all routes to the
-    /// same origin that obey its fields.
+    /// same origin that obey its fields. An answer under way that nobody may share stays.
     pub(super) fn invalidate(&self, head: &Head) {
         let (fill, method) = (&self.fill, &self.request.method);
+        let store = fill.cache.store();
         let origin = fill.upstreams.get(self.route().upstream.number);
         let Ok(target) = origin.uri(self.key().target()) else {
             return;
@@ -181,9 +182,14 @@ impl Fetch {
         for target in invalidate::targets(method, &target, head.status, &head.fields) {
             for other in fill.routes.routes() {
                 let upstream = fill.upstreams.get(other.upstream.number);
-                let own = upstream.target_of(&target);
-                if upstream.shares_origin_with(origin) && other.cache.mode == Mode::Respect {
-                    fill.cache.store().invalidate(&Key::of(other.number, own));
+                let key = Key::of(other.number, upstream.target_of(&target));
+                // Nothing else: of all purges the last are remembered, and a client could make
+                // any number.
+                let is_known =
+                    || store.variants(&key).is_some() || fill.collapse.has(key.as_bytes());
+                let obeys = other.cache.mode == Mode::Respect;
+                if obeys && upstream.shares_origin_with(origin) && is_known() {
+                    store.invalidate(&key);
                 }
             }
         }

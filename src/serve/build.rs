@@ -123,7 +123,7 @@ pub fn build(
         Some(before) => before.cache.after(chain.clone()),
         None => {
             let bytes = config.file.cache.max_bytes;
-            Cache::new(bytes, chain.clone(), process.clock.clone())
+            Cache::new(bytes, chain.clone())
         }
     };
     if let (Some(shared), Some(settings)) = (&process.shared, &config.file.shared) {

@@ -36,9 +36,6 @@ use crate::clock::Clock;
 /// A digest of a provider key.
 pub type KeyDigest = [u8; 32];
 
-/// The longest time in milliseconds that a request counts: it may be under way for two minutes,
-/// and counts for a window afterwards.
-const LONGEST: i64 = 121_000;
 /// What is waited out where it is not known what was spent, in milliseconds: a minute, and a
 /// second for requests on their way when the last process ended.
 const WINDOW: i64 = 61_000;
@@ -120,7 +117,7 @@ impl Spent {
         let ended = handle.earlier.0.iter().filter(|(id, _)| id.key == *key);
         let ages = ended.map(|(_, at)| now - at);
         Earlier {
-            ages: ages.filter(|age| *age < LONGEST).map(millis).collect(),
+            ages: ages.filter(|age| *age < WINDOW).map(millis).collect(),
             unknown_for: handle.unknown_for(),
         }
     }
@@ -248,9 +245,9 @@ CREATE TABLE spent (
     crc INTEGER NOT NULL
 );";
 
-/// The most frames of the log before it is emptied, and the bytes of a frame and of what
-/// precedes all.
-const MOST_FRAMES: u64 = 1024;
+/// The most transactions in the log before it is emptied.
+const MOST_WRITTEN: u64 = 128;
+/// The bytes of a frame of the log, and of what precedes all.
 const FRAME: u64 = 24 + 4096;
 const LOG_HEAD: u64 = 32;
 
@@ -320,10 +317,9 @@ impl Journal {
             }
         }
         self.written += 1;
-        // A transaction has at least a frame.
-        if self.written >= MOST_FRAMES / 8 {
+        if self.written >= MOST_WRITTEN {
             self.written = 0;
-            let old = now - LONGEST;
+            let old = now - WINDOW;
             self.database
                 .execute("DELETE FROM spent WHERE at < ?1", [old])?;
             database::empty_log(&self.database)?;

@@ -73,11 +73,12 @@ impl Breaker {
     /// A request of a tip's status has got nothing for this time. Returns the same.
     pub(crate) fn silent(&mut self, time: Duration, now: Moment) -> bool {
         self.silence += time;
-        if self.silence < SILENCE {
-            return false;
+        let mut is_doubted = false;
+        while self.silence >= SILENCE {
+            self.silence -= SILENCE;
+            is_doubted |= self.failed(true, now);
         }
-        self.silence -= SILENCE;
-        self.failed(true, now)
+        is_doubted
     }
 }
 
@@ -133,5 +134,6 @@ mod tests {
         let silent = |_| breaker.silent(Duration::from_secs(2), at(0));
         let opened = (1..=60).map(silent).position(|opened| opened);
         assert_eq!(opened, Some(49), "fifty times two seconds");
+        assert!(Breaker::default().silent(Duration::from_secs(100), at(0)));
     }
 }

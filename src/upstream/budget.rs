@@ -218,6 +218,8 @@ impl Budget {
         self.in_flight = self.in_flight.saturating_sub(1);
         match (ended, self.limits.least()) {
             (Some(end), Some(_)) => {
+                // Another thread may have read the clock later and come first.
+                let end = self.ended.back().map_or(end, |last| end.max(*last));
                 let has_left = |before: &mut Moment| *before + MINUTE_WINDOW <= end;
                 while self.ended.pop_front_if(has_left).is_some() {}
                 self.ended.push_back(end);

@@ -41,6 +41,8 @@ impl Default for Counters {
                 "over_budget",
                 "no_slot",
                 "breaker_open",
+                "throttled",
+                "key_refused",
                 "unretried",
                 "switches",
             ]),

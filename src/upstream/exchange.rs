@@ -78,7 +78,7 @@ impl Upstream {
             Ok(Ok(Ok(answered))) => Ok(Some(answered)),
             Ok(Ok(Err(error))) if error.is_unwritten => Ok(None),
             Ok(Ok(Err(error))) => Err(failed(&error)),
-            // After two minutes its connection was closed.
+            // After the longest that its permit allows, its connection was closed.
             Ok(Err(_)) | Err(_) => {
                 if is_probe
                     && asked

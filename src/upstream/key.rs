@@ -267,8 +267,10 @@ impl KeyState {
 
     /// A host has refused the key. Returns whether it was in service.
     pub(super) fn set_aside(&mut self, host: &Host, status: StatusCode, now: Moment) -> bool {
-        let before = self.at(host).rest.replace(Rest {
-            until: now + SET_ASIDE,
+        let rest = &mut self.at(host).rest;
+        let until = rest.as_ref().map_or(now, |rest| rest.until);
+        let before = rest.replace(Rest {
+            until: until.max(now + SET_ASIDE),
             refused: Some(status),
         });
         before.is_none_or(|before| before.refused.is_none())

@@ -173,8 +173,10 @@ impl Permit {
             self.spent = Some(id);
             committed.await;
         }
-        let pool = key.pool(host).filter(|_| asked.is_of_pool);
-        let Some((permits, keys, limits)) = pool else {
+        if !asked.is_of_pool {
+            return true;
+        }
+        let Some((permits, keys, limits)) = key.pool(host) else {
             return true;
         };
         let rest = key.state().unusable_for(host, now);
@@ -243,7 +245,7 @@ impl Permit {
         let wall = asked.upstream.clock.wall_now();
         if status == StatusCode::TOO_MANY_REQUESTS {
             let pause = reported::wait_after_429(fields, wall);
-            // Other replicas learn it with the return or the next call for a permit.
+            // Other replicas learn it with the return of a permit, not from one of the floor.
             key.state().cool_down(host, now + pause);
             return;
         }

@@ -26,6 +26,8 @@ use crate::clock::Moment;
 
 const MAX_WAIT: Duration = Duration::from_hours(1);
 const MIN_WAIT: Duration = Duration::from_secs(1);
+/// The most limits in force, the strictest ones: an answer can report any number.
+const MOST: usize = 8;
 /// A number above this is Unix time, not seconds to go.
 const UNIX_TIME: u64 = 1_000_000_000;
 
@@ -62,6 +64,8 @@ impl ReportedLimits {
         self.0
             .retain(|(known, ends)| *known < left || *ends > until);
         self.0.push((left, until));
+        self.0.sort_unstable();
+        self.0.truncate(MOST);
     }
 
     /// The time until a request can be taken that leaves `kept` requests; `None` where one

@@ -83,7 +83,7 @@ function failure ({ last_failure: last }) {
   return `${ago(last.ago_seconds)}${often}: ${words(last.reason)}: ${last.cause}`
 }
 
-const NOT_SENT = { failed: 'failed', over_budget: 'no budget was left', no_slot: 'too many were in flight', breaker_open: 'the upstream does not answer' }
+const NOT_SENT = { failed: 'failed', over_budget: 'no budget was left', no_slot: 'too many were in flight', breaker_open: 'the upstream does not answer', throttled: 'the upstream wants a pause', key_refused: 'the upstream refuses the API key' }
 const PURPOSES = { probe: 'probes', miss: 'misses', revalidation: 'revalidation', retry: 'retries', 'key-check': 'checks of keys', 'block-check': 'checks for reorgs' }
 
 /** What is used of the process, as pairs. */

@@ -219,7 +219,7 @@ fn without_a_tip_what_is_not_final_is_fresh_for_a_second() {
     // It ended when the tip was lost, and not when the next was seen.
     test.tip(101, 90);
     assert_eq!(test.freshness(live, 20, 91), "stale 61");
-    // After one more, it counts as stale since it was received.
+    // After one more, it counts as stale since the last epoch ended.
     test.tip(102, 92);
-    assert_eq!(test.freshness(live, 20, 93), "stale 73");
+    assert_eq!(test.freshness(live, 20, 93), "stale 1");
 }

@@ -46,6 +46,16 @@ fn both_the_minute_and_the_second_limit() {
 }
 
 #[test]
+fn ends_that_are_told_out_of_order_count_in_order() {
+    let mut budget = budget(9, 2, 0);
+    assert_eq!([0, 0].map(|at| take(&mut budget, at)), [Ok(()), Ok(())]);
+    budget.end(Some(at(20)));
+    budget.end(Some(at(0)));
+    assert_eq!(take(&mut budget, 1010), Err(15));
+    assert_eq!(take(&mut budget, 1025), Ok(()));
+}
+
+#[test]
 fn a_request_that_was_never_sent_counts_no_more() {
     let mut budget = budget(1, 1, 0);
     assert_eq!(take(&mut budget, 0), Ok(()));

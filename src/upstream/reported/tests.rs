@@ -119,6 +119,14 @@ fn a_reported_limit_is_in_force_until_its_end() {
     assert_eq!(limits.remaining(at(11_000)), Some(0));
     assert_eq!(limits.remaining(at(30_000)), Some(400));
     assert_eq!(limits.remaining(at(71_000)), None);
+    // Of very many, the strictest count.
+    for nth in 0..1000 {
+        limits.apply(limit(1000 - nth, 2000 - nth), 0, at(71_000));
+    }
+    assert_eq!(
+        (limits.0.len(), limits.remaining(at(71_000))),
+        (MOST, Some(1))
+    );
 }
 
 #[test]
