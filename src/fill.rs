@@ -50,6 +50,7 @@ use crate::cache::{Cache, JudgedResponse, StoredResponse};
 use crate::chain::Chain;
 use crate::clock::{Clock, Moment};
 use crate::collapse::Collapse;
+use crate::connections::Activity;
 use crate::failure_backoff::FailureBackoff;
 use crate::identify::TrustedProxies;
 use crate::log_writer::LogInterval;
@@ -121,6 +122,8 @@ pub(crate) struct Fetch {
 /// A client's request, as received.
 #[derive(Clone)]
 pub(crate) struct ClientRequest {
+    /// The connection that a body counts for while it is collected.
+    pub(crate) activity: Option<Arc<Activity>>,
     pub(crate) method: Method,
     pub(crate) fields: HeaderMap,
     pub(crate) version: Version,
@@ -252,8 +255,9 @@ impl Fill {
 
 impl ClientRequest {
     /// The request of a client at an address.
-    pub(crate) fn of<B>(request: &Request<B>, peer: IpAddr) -> Self {
+    pub(crate) fn of<B>(request: &Request<B>, peer: IpAddr, activity: &Arc<Activity>) -> Self {
         Self {
+            activity: Some(activity.clone()),
             method: request.method().clone(),
             fields: request.headers().clone(),
             version: request.version(),
@@ -264,6 +268,7 @@ impl ClientRequest {
     /// A request of ordgate's own.
     fn own() -> Self {
         Self {
+            activity: None,
             method: Method::GET,
             fields: HeaderMap::new(),
             version: Version::HTTP_11,

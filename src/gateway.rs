@@ -145,7 +145,7 @@ impl Gateway {
                     true => Priority::Revalidation,
                     false => Priority::Miss,
                 });
-                let own = ClientRequest::of(&request, session.peer);
+                let own = ClientRequest::of(&request, session.peer, &session.activity);
                 let fetch = self.fill.fetch_for(own, (lookup, why, stored), priority);
                 self.answer_later(session, request, context, fetch)
             }
@@ -214,7 +214,7 @@ impl Gateway {
             judged.stored = self.fill.store_as_final(&lookup.key, &judged.stored);
         }
         if reuse == Reuse::WhileRevalidate {
-            let own = ClientRequest::of(request, session.peer);
+            let own = ClientRequest::of(request, session.peer, &session.activity);
             let what = (lookup.clone(), Forward::Stale, Some(judged.clone()));
             let priority = context.priority(Priority::Revalidation);
             self.fill.fetch_for(own, what, priority).refresh();

@@ -48,8 +48,6 @@ pub struct Settings {
     /// TLS handshakes of one client per second; connections beyond are closed. `None` for no
     /// limit. Trusted proxies, which serve many clients, have none.
     pub handshakes: Option<NonZeroU32>,
-    /// From a request head's first byte to its last.
-    pub header_timeout: Duration,
     /// Between requests.
     pub idle_timeout: Duration,
     /// While the client reads no byte of its answer.

@@ -82,9 +82,6 @@ impl Default for ServerTable {
     }
 }
 
-/// The longest time from the first byte of a request's head to its last.
-const HEAD: Duration = Duration::from_secs(10);
-
 impl ServerTable {
     /// The settings of connections, with what each client may hold.
     pub(super) fn connections(&self, limit: &limit::Settings) -> listener::Settings {
@@ -98,7 +95,6 @@ impl ServerTable {
                 }),
             },
             handshakes: limit.enabled.then_some(limit.tls_handshakes_per_second),
-            header_timeout: HEAD.min(self.idle_timeout),
             idle_timeout: self.idle_timeout,
             write_timeout: self.write_timeout,
         }

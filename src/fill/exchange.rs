@@ -198,6 +198,10 @@ impl Fetch {
             return self.pass_on(head, body);
         }
         let (collector, reader) = collect(left);
+        // From the first byte, also if its client leaves before it gets the head.
+        if let Some(activity) = &self.request.activity {
+            collector.count_for(activity);
+        }
         let mut collecting = Box::new(Collecting {
             fetch: self.clone(),
             head,

@@ -36,6 +36,8 @@ pub(super) const DRAIN_GRACE: Duration = Duration::from_millis(500);
 const LINGER: Duration = Duration::from_secs(2);
 /// How often a connection whose client has an answer to read is looked at.
 const STALLED_CHECK: Duration = Duration::from_secs(1);
+/// The longest time from the first byte of a request's head to its last.
+const HEAD: Duration = Duration::from_secs(10);
 /// The most bytes of a request's head.
 pub(super) const MAX_HEAD_BYTES: usize = 16 * 1024;
 
@@ -112,8 +114,7 @@ impl Acceptor {
 
 /// The shortest timeout: no deadline that is set later can be nearer than this.
 fn shortest(times: &Settings) -> Duration {
-    let either = times.header_timeout.min(times.idle_timeout);
-    either.min(times.write_timeout)
+    HEAD.min(times.idle_timeout).min(times.write_timeout)
 }
 
 /// Whether a connection has ended because of a flood, which h2 also finds.
@@ -230,7 +231,7 @@ impl<D: Future> Driver<'_, D> {
             return Some(shortest(times).min(STALLED_CHECK));
         }
         if let Some(since) = activity.head_since() {
-            return left(since, times.header_timeout);
+            return left(since, HEAD.min(times.idle_timeout));
         }
         if self.is_draining || self.is_ending {
             return None;

@@ -48,10 +48,9 @@ pub(super) fn answer(
     activity.add_requested(head_bytes(&request));
     let is_head = request.method() == Method::HEAD;
     let request = request.map(|body| {
-        body.map_frame(move |frame| {
+        body.inspect_frame(move |frame| {
             let length = frame.data_ref().map_or(0, Bytes::len);
             activity.add_requested(length as u64);
-            frame
         })
     });
     let response = requests.answer(request);

@@ -21,9 +21,10 @@ pub enum Body {
 
 /// A chunk of a body.
 pub struct Piece {
-    bytes: Bytes,
-    /// Counts it as unread until it is sent, where it is large.
+    /// Counts it as unread until it is sent, where it is large. Dropped before the bytes, since
+    /// others may have their address afterwards.
     held: Option<Box<Held>>,
+    bytes: Bytes,
 }
 
 impl Piece {

@@ -31,8 +31,12 @@ enum Part {
     Rest(Source),
 }
 
-/// How many bytes have been collected, and what counts them for the reader's connection: until
-/// both ends have gone, or the reader has come to the rest.
+/// What a chunk takes beside its bytes: a handle to store it by and one for the reader.
+const HANDLES: usize = 2 * size_of::<Part>();
+
+/// How many bytes have been collected, and what counts them for a connection: until both ends
+/// have gone, or the reader has come to the rest. What the reader has taken counts too, since it
+/// is kept to be stored.
 #[derive(Default)]
 struct Count {
     bytes: u64,
@@ -50,7 +54,13 @@ pub fn collect(length: Option<u64>) -> (Collector, BodyReader) {
     };
     (
         collector,
-        BodyReader::new(From::Collected(parts, count), length),
+        BodyReader::new(
+            From::Collected {
+                parts,
+                _count: count,
+            },
+            length,
+        ),
     )
 }
 
@@ -67,14 +77,25 @@ impl Collector {
     /// counts was closed.
     pub fn push(&mut self, chunk: Bytes) -> bool {
         let mut count = lock(&self.count);
-        count.bytes += chunk.len() as u64;
+        count.bytes += (chunk.len() + HANDLES) as u64;
         self.chunks.push(chunk.clone());
         // What is stored is also collected without a reader.
         let _ = self.reader.send(Part::Chunk(chunk));
         count.held.as_ref().is_none_or(|held| {
-            held.set(count.bytes);
-            !held.of.is_closed()
+            // What has made room is not entered again.
+            let is_wanted = !held.of.is_closed();
+            if is_wanted {
+                held.set(count.bytes);
+            }
+            is_wanted
         })
+    }
+
+    /// Counts all that is collected for a connection.
+    pub(crate) fn count_for(&self, activity: &Arc<Activity>) {
+        let address = Arc::as_ptr(&self.count).addr();
+        let mut count = lock(&self.count);
+        count.held = Some(Held::new(activity, address, count.bytes));
     }
 
     /// Adds the last chunk; the reader gets it by [`finish`](Self::finish). Returns the whole
@@ -106,7 +127,11 @@ pub struct BodyReader {
 
 enum From {
     Upstream(Source),
-    Collected(UnboundedReceiver<Part>, Arc<Mutex<Count>>),
+    Collected {
+        parts: UnboundedReceiver<Part>,
+        /// What is not read yet counts until this is dropped.
+        _count: Arc<Mutex<Count>>,
+    },
     Ended,
 }
 
@@ -127,11 +152,6 @@ impl BodyReader {
     /// Assigns the body to a connection, which is busy until the body has ended.
     pub(crate) fn serve(&mut self, activity: &Arc<Activity>) {
         self.guard = Some(activity.busy());
-        if let From::Collected(_, count) = &self.from {
-            let address = Arc::as_ptr(count).addr();
-            let mut count = lock(count);
-            count.held = Some(Held::new(activity, address, count.bytes));
-        }
     }
 
     /// The connection that it is assigned to.
@@ -148,7 +168,7 @@ impl BodyReader {
             match &mut self.from {
                 From::Ended => return Poll::Ready(None),
                 From::Upstream(source) => break ready!(Pin::new(source).poll_frame(cx)),
-                From::Collected(parts, _) => match ready!(parts.poll_recv(cx)) {
+                From::Collected { parts, .. } => match ready!(parts.poll_recv(cx)) {
                     Some(Part::Chunk(chunk)) => break Some(Ok(Frame::data(chunk))),
                     Some(Part::Rest(rest)) => self.from = From::Upstream(rest),
                     None => break Some(Err("the upstream's answer broke off".into())),
@@ -170,7 +190,7 @@ impl BodyReader {
         match &self.from {
             From::Ended => true,
             From::Upstream(source) => source.is_end_stream(),
-            From::Collected(..) => false,
+            From::Collected { .. } => false,
         }
     }
 
