@@ -168,7 +168,10 @@ impl Admin {
             }
         };
         if !allow.split(", ").any(|method| method == request.method()) {
-            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "Allow has the methods\n");
+            let mut response = text(
+                StatusCode::METHOD_NOT_ALLOWED,
+                format!("The methods are {allow}\n"),
+            );
             let allow = HeaderValue::from_static(allow);
             response.headers_mut().insert(ALLOW, allow);
             return response;

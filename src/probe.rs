@@ -240,7 +240,7 @@ fn explain(failure: &Failure, path: &str) -> String {
         (Reason::WrongUpstream, _) => "answers that there is no such route".to_owned(),
         (Reason::NotJson, Some(status)) => format!("answers {status}, but no JSON"),
         (_, Some(status)) => format!("fails with {status}"),
-        (reason, None) => format!("fails: {}", reason.name()),
+        (reason, None) => format!("fails: {} ({})", reason.text(), reason.name()),
     };
     let hint = hint(failure.reason).map(|hint| format!("; {hint}"));
     format!("{base}{path} {what}{}", hint.unwrap_or_default())

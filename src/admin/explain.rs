@@ -220,7 +220,7 @@ fn plan(gateway: &Gateway, route: &Route, key: &Key, now: Moment) -> Next {
             "its last fetches failed ({}), so it is not fetched again for a while",
             failure.reason.name()
         );
-        return Next::new("answer with the error that is remembered", why);
+        return Next::new("answer with the last failure", why);
     }
     match &requests[..] {
         [] => Next::new(

@@ -73,7 +73,7 @@ pub(super) fn figures(admin: &Admin, gateway: &Gateway) -> Value {
             "purges": gateway.cache.store().purges(),
         },
         "collapse": { "keys": gateway.fill.collapse.len() },
-        "remembered_errors": gateway.fill.failures.len(),
+        "failures_in_backoff": gateway.fill.failures.len(),
         "upstream": upstreams.get(gateway.upstreams.first().name()),
         "upstreams": upstreams,
         "errors": errors(gateway, label),

@@ -275,7 +275,6 @@ impl Tip {
             "epoch": view.epoch,
             // While there is one, nothing becomes final.
             "checking": ledger.doubt.map(|doubt| doubt.height),
-            "confirmed_seconds_ago": was_known.then(|| ago(view.confirmed)),
             "probes": ledger.probes,
             "failures": ledger.failures,
             "moved_seconds_ago": ledger.moved.map(ago),

@@ -172,9 +172,10 @@ fn check_names(file: &File, upstreams: &[Settings], problems: &mut Vec<String>) 
     for (key, named) in routes.chain(tips) {
         let is_known = |name: &String| upstreams.iter().any(|one| *one.name == **name);
         if let Some(name) = named.as_ref().filter(|name| !is_known(name)) {
-            let names: Vec<_> = file.upstreams.keys().map(String::as_str).collect();
+            let names = file.upstreams.keys().map(String::as_str);
+            let names: Vec<_> = std::iter::once(DEFAULT).chain(names).collect();
             problems.push(format!(
-                "{key} is {name:?}; allowed are \"{DEFAULT}\", which is [upstream], and the names of [upstreams.NAME]: {}",
+                "{key} is {name:?}; allowed are the names of upstreams: {} (\"{DEFAULT}\" is [upstream], and [upstreams.NAME] adds one)",
                 names.join(", ")
             ));
         }

@@ -63,7 +63,12 @@ pub(super) fn open<T>(
         opened => opened,
     };
     let opened = opened.unwrap_or_else(|| {
-        create(path, &new(is_there))?;
+        create(path, &new(is_there)).inspect_err(|_full| {
+            if !is_there {
+                // Otherwise the next start finds a file, and takes it for what was spent.
+                let _ = fs::remove_file(path);
+            }
+        })?;
         existing()
     });
     opened.map_err(|error| match error {

@@ -42,7 +42,7 @@ async fn a_target_that_keeps_failing_is_not_requested_in_a_pause() {
         assert_eq!(gateway.get(&token(1)).await.status, 200);
         gateway.advance(1_000);
         assert_eq!(gateway.get(TOKEN).await.status, 200);
-        assert_eq!(gateway.figure("/remembered_errors"), 0);
+        assert_eq!(gateway.figure("/failures_in_backoff"), 0);
     }
 }
 
