@@ -25,6 +25,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::cache::validator::digits;
 use crate::connections::Activity;
 use crate::wire::Body;
 use crate::wire::stream::BodyReader;
@@ -84,7 +85,7 @@ impl Events {
     /// A status names a tip, by its height and by what any process calls it. Sends `tip` where it
     /// is another one than before, and `settled` once it is settled.
     pub(crate) fn status(&self, name: &str, height: u32, mark: &[u8], is_settled: bool) {
-        let tip = format!("{}{height}/{:08x}/", prefix(name), crc32fast::hash(mark));
+        let tip = format!("{}{height}/{:.8}/", prefix(name), digits(mark));
         self.0.send_if_modified(|log| {
             let known = log.tips.entry(prefix(name)).or_default();
             let is_new = known.tip != tip;

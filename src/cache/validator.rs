@@ -144,12 +144,16 @@ pub fn make_conditional(request: &mut HeaderMap, stored: Option<&HeaderMap>) -> 
     tag.or(modified).is_some()
 }
 
-/// The strong ETag of a body: 128 bits of its SHA-256, in quotes.
-pub fn etag(body: &[u8]) -> HeaderValue {
-    let digest = digest(&SHA256, body);
+/// 128 bits of the SHA-256 of a text, in hexadecimal digits.
+pub(crate) fn digits(text: &[u8]) -> String {
+    let digest = digest(&SHA256, text);
     let digits = digest.as_ref()[..16].iter();
-    let digits: String = digits.map(|byte| format!("{byte:02x}")).collect();
-    let text = format!("\"{digits}\"");
+    digits.map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The strong ETag of a body: its [`digits`], in quotes.
+pub fn etag(body: &[u8]) -> HeaderValue {
+    let text = format!("\"{}\"", digits(body));
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("\"\""))
 }
 

@@ -1,3 +1,5 @@
+//! What listeners are sent, without sockets.
+
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 

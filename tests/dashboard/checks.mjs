@@ -4,6 +4,7 @@ import { strict as assert } from 'node:assert'
 
 import { sleep, until } from './browser.mjs'
 import { docsChecks } from './docs.mjs'
+import { eventsChecks } from './events.mjs'
 import { Ordgate } from './gateway.mjs'
 
 const TOKEN = '/ordinals/v1/brc-20/tokens/ordi'
@@ -414,5 +415,6 @@ export const checks = [
   ['it pauses while it is hidden', pausesWhileHidden],
   ['it asks for the token where there is one', asksForTheToken],
   ['it works through an outage', worksThroughAnOutage],
-  ...docsChecks
+  ...docsChecks,
+  ...eventsChecks
 ]

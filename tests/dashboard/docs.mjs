@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { until } from './browser.mjs'
 import { Ordgate } from './gateway.mjs'
 
-const OPERATIONS = 3
+const OPERATIONS = 4
 const heads = '[...document.querySelector("rapi-doc").shadowRoot.querySelectorAll(".endpoint-head")]'
 const request = 'document.querySelector("rapi-doc").shadowRoot.querySelector("api-request").shadowRoot'
 
