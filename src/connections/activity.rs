@@ -7,7 +7,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
@@ -48,8 +47,8 @@ pub struct Activity {
     taken: AtomicU64,
     /// Bytes of requests in HTTP/2.
     requested: AtomicU64,
-    /// By when more of a stream without an end must be wanted.
-    read_by: AtomicU64,
+    /// Whether its last request was for the stream of events, which has not ended.
+    pub(crate) is_listening: AtomicBool,
     /// Whether the connection closes after the next answer, which then has
     /// `connection: close`.
     pub(crate) is_draining: AtomicBool,
@@ -82,7 +81,7 @@ impl Activity {
             owed: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             requested: AtomicU64::new(0),
-            read_by: AtomicU64::new(u64::MAX),
+            is_listening: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
@@ -186,15 +185,7 @@ impl Activity {
 
     /// Whether the client has an answer to read.
     pub(crate) fn is_stalled(&self) -> bool {
-        self.is_blocked.load(Relaxed)
-            || self.owed.load(Relaxed) > 0
-            || self.read_by.load(Relaxed) < self.now().nanos()
-    }
-
-    /// A stream without an end gives its client something within this time. HTTP/2 does not ask for
-    /// it while the client's window is full.
-    pub(crate) fn expect_read(&self, within: Duration) {
-        self.read_by.store((self.now() + within).nanos(), Relaxed);
+        self.is_blocked.load(Relaxed) || self.owed.load(Relaxed) > 0
     }
 
     /// Adds to the bytes of requests in HTTP/2.
@@ -260,7 +251,7 @@ pub(crate) struct BusyGuard(pub(crate) Arc<Activity>);
 impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.0.record(self.0.now());
-        self.0.read_by.store(u64::MAX, Relaxed);
+        self.0.is_listening.store(false, Relaxed);
         self.0.busy.fetch_sub(1, Relaxed);
     }
 }

@@ -227,8 +227,13 @@ impl<D: Future> Driver<'_, D> {
         }
         self.write_deadline = None;
         if activity.is_busy() {
-            // An answer may begin at any moment, and then has its own timeout.
-            return Some(shortest(times).min(STALLED_CHECK));
+            // An answer may begin at any moment, and then has its own timeout. Streams of events are
+            // many, and may be looked at late.
+            let pause = match activity.is_listening.load(Relaxed) {
+                true => shortest(times),
+                false => shortest(times).min(STALLED_CHECK),
+            };
+            return Some(pause);
         }
         if let Some(since) = activity.head_since() {
             return left(since, HEAD.min(times.idle_timeout));
