@@ -52,6 +52,16 @@ pub struct File {
     /// sets. They are there unless this is false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub builtin_routes: Option<bool>,
+    /// How much of the API there is: "typed", the three built-in routes; or "all", which adds
+    /// routes for everything else below /ordinals/v1/ and /runes/v1/.
+    ///
+    /// Their answers have any content type and are kept until the indexer's tip moves, an
+    /// inscription's content for a day; the query goes up as it was sent. What inscribers wrote
+    /// may be scripts, so answers have `x-content-type-options: nosniff` and
+    /// `content-security-policy: sandbox`. Whoever can use the gateway can then ask for all that
+    /// the API key allows below these paths. A route of the file that has the name of one of
+    /// them (docs/caching.md) changes the keys that it sets.
+    pub api: Api,
     pub server: server::ServerTable,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listener: Vec<ListenerSettings>,
@@ -86,6 +96,18 @@ pub struct File {
     /// The router, the validation of parameters, the cache key and /openapi.json are made from
     /// them.
     pub route: Vec<routes::RouteEntry>,
+}
+
+/// How much of the API there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum Api {
+    /// The three built-in routes.
+    #[default]
+    Typed,
+    /// Everything.
+    All,
 }
 
 /// Everything that is configured, checked. Settings have the types of the modules that use

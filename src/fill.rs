@@ -7,9 +7,10 @@
 //!     lead         a task; looks in memory again, then
 //!       recall     in the state directory and at other replicas,
 //!       exchange   sends the request, then by the route's mode
-//!         ingest           applies the answer to the chain and stores it: `chain`
-//!         store_by_status  stores it for the time of its status: `override`; or not: `off`
-//!         stream           may send it on while it is collected, by RFC 9111: plain routes
+//!         ingest      applies the answer to the chain and stores it: `chain`
+//!         by_status   stores it for the time of its status: `override`; or not: `off`
+//!         stream      may send it on while it is collected: plain routes, by RFC 9111, and
+//!                     answers of any content type
 //! ```
 //!
 //! On routes in mode `chain`, an answer is applied to the chain's ledger before it is served
@@ -135,8 +136,8 @@ pub(crate) struct ClientRequest {
 pub(crate) enum Answer {
     /// A stored response, or one that could be.
     Stored(FillAnswer),
-    /// A stored response whose body is still coming, and its length.
-    Coming(Box<StoredResponse>, Body, Option<u64>),
+    /// The same, while its body is still coming, which has this length.
+    Coming(FillAnswer, Body, Option<u64>),
     /// An answer of the origin that is not stored, with its fields.
     Passed(StatusCode, HeaderMap, Body),
 }

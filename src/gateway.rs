@@ -226,7 +226,8 @@ impl Gateway {
             fields.date = Some(self.clock.wall(now));
         }
         let (stored, age) = (judged.stored, judged.age);
-        let response = (self.responder).stored(&stored, &lookup.key, outcome, &fields, age);
+        let mut response = (self.responder).stored(&stored, &lookup.key, outcome, &fields, age);
+        route.add_fields(&mut response);
         Ok(NextStep::Done(response, RequestKind::Answer(outcome)))
     }
 

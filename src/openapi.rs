@@ -63,6 +63,7 @@ const fn tag(route: &Route) -> &'static str {
         ResponseSchema::Brc20Token => "BRC-20",
         ResponseSchema::RuneActivity => "Runes",
         ResponseSchema::Json => "Other",
+        ResponseSchema::Any => "The rest",
     }
 }
 

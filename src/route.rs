@@ -14,7 +14,7 @@ mod template;
 use std::mem::discriminant;
 use std::num::NonZeroU32;
 
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderName, HeaderValue, Method, Response};
 pub(crate) use request::value_of;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,8 @@ pub struct Route {
     pub(crate) headers: HeaderMode,
     /// With [`HeaderMode::All`]: the request fields that pass, if not all do.
     pub(crate) passed: Option<Box<[HeaderName]>>,
+    /// Fields that its answers have in addition.
+    pub(crate) add_fields: Vec<(HeaderName, HeaderValue)>,
     /// Which of its responses are stored, and for how long they are fresh.
     pub(crate) cache: Policy,
     /// How its responses relate to blocks.
@@ -191,6 +193,8 @@ pub(crate) enum ResponseSchema {
     Brc20Token,
     /// A page of rune activity (the API's section 2.4).
     RuneActivity,
+    /// Any content type.
+    Any,
 }
 
 impl Route {
@@ -198,6 +202,19 @@ impl Route {
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.headers == HeaderMode::All || self.cache.mode == Mode::Respect
+    }
+
+    /// Whether its answers may have any content type: they are sent on while they are stored.
+    pub(crate) fn is_any_type(&self) -> bool {
+        self.docs.response == ResponseSchema::Any
+    }
+
+    /// Adds its own fields to an answer.
+    #[inline]
+    pub(crate) fn add_fields<B>(&self, answer: &mut Response<B>) {
+        for (name, value) in &self.add_fields {
+            answer.headers_mut().insert(name, value.clone());
+        }
     }
 
     /// Whether a request field that its client sends may reach the origin.

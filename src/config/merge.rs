@@ -1,5 +1,6 @@
 //! What a file takes from elsewhere, before it is read: flags take precedence over it, the
-//! built-in routes and tips are there beside its own, and each `[upstreams.NAME]` has what it
+//! built-in routes and tips are there beside its own, with `api = "all"` also those for the rest
+//! of the API, and each `[upstreams.NAME]` has what it
 //! does not set from `[upstream]`.
 
 use toml::Spanned;
@@ -7,19 +8,25 @@ use toml::de::{DeArray, DeTable, DeValue};
 
 use super::SHIPPED;
 
+/// The routes of `api = "all"`.
+const REST: &str = include_str!("rest.toml");
+
 /// A file's table below the overrides and above what is built in.
 pub(super) fn merged<'a>(overrides: DeTable<'a>, file: DeTable<'a>) -> DeTable<'a> {
     let mut root = overrides;
     add_missing(&mut root, file);
+    let has_all = (root.get("api")).is_some_and(|api| api.get_ref().as_str() == Some("all"));
     let has_builtin = root
         .get("builtin_routes")
         .is_none_or(|value| value.get_ref().as_bool() != Some(false));
-    if let Ok(shipped) = DeTable::parse(SHIPPED) {
-        let builtin = shipped.into_inner().into_iter().filter(|(key, _)| {
-            let key = &**key.get_ref();
-            key == "chain" || (key == "route" && has_builtin)
-        });
-        add_missing(&mut root, builtin.collect());
+    for (builtin, has_routes) in [(REST, has_all), (SHIPPED, has_builtin)] {
+        if let Ok(builtin) = DeTable::parse(builtin) {
+            let builtin = builtin.into_inner().into_iter().filter(|(key, _)| {
+                let key = &**key.get_ref();
+                key == "chain" || (key == "route" && has_routes)
+            });
+            add_missing(&mut root, builtin.collect());
+        }
     }
     let default = root.get("upstream").and_then(as_table).cloned();
     let named = root.get_mut("upstreams").and_then(as_table_mut);

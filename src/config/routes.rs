@@ -56,13 +56,20 @@ pub struct RouteEntry {
     /// route, so clients can use all that the key allows.
     #[serde(default)]
     headers: PassedFields,
-    /// The form of answers, for /openapi.json.
+    /// The form of answers, for /openapi.json. Answers must be JSON, unless it is "any": any
+    /// content type, sent on while it is stored, of which nothing is read. In mode "chain" they
+    /// are then fresh until the tip moves, if their status is 200; a 404 for a second; others are
+    /// passed on. What is longer than `max_body_bytes` is passed on, too.
     ///
     /// Where two routes with "rune-activity", pages = true, and the same tip and upstream have
     /// the activity of transactions and of blocks, a transaction that is whole in stored
     /// windows of its block is answered from them.
     #[serde(default)]
     response: ResponseSchema,
+    /// Fields that answers have in addition, or in place of what they have, such as
+    /// { content-security-policy = "sandbox" }. A field whose value is empty is left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    add_fields: BTreeMap<String, String>,
     /// Whether answers are pages by the query parameters `limit` and `offset`, cut from stored
     /// windows of `upstream_page` items. It needs cache.mode = "chain".
     #[serde(default)]
@@ -209,6 +216,14 @@ impl RouteEntry {
                 Methods::Listed(self.methods.iter().map(method).collect())
             }
         };
+        let add_fields = self
+            .add_fields
+            .iter()
+            .filter(|(_, value)| !value.is_empty());
+        let add_fields = add_fields.map(|(name, value)| {
+            let field = HeaderName::try_from(name).ok().zip(value.parse().ok());
+            field.ok_or_else(|| vec![format!("add_fields.{name} is {value:?}, which is no field")])
+        });
         let (headers, passed) = match &self.headers {
             PassedFields::Typed => (HeaderMode::Typed, None),
             PassedFields::All => (HeaderMode::All, None),
@@ -226,6 +241,7 @@ impl RouteEntry {
             name: self.name.as_str().into(),
             headers,
             passed,
+            add_fields: add_fields.collect::<Result<_, _>>()?,
             cache: Policy {
                 tip,
                 ..self.cache.clone()
@@ -234,7 +250,11 @@ impl RouteEntry {
                 window: self
                     .pages
                     .then(|| self.upstream_page.unwrap_or(UPSTREAM_PAGE)),
-                segments: ChainSegments::of(&params, &path),
+                segments: match self.response {
+                    // Nothing is known of the blocks that they name.
+                    ResponseSchema::Any => ChainSegments::default(),
+                    _ => ChainSegments::of(&params, &path),
+                },
                 derived_from: None,
             },
             request: RequestRules {
@@ -285,6 +305,10 @@ impl RouteEntry {
             (
                 self.pages && !(is_number("limit") && is_number("offset") && mode == Mode::Chain),
                 "pages = true needs the query parameters limit and offset, integers with a default, and cache.mode = \"chain\"",
+            ),
+            (
+                self.pages && self.response == ResponseSchema::Any,
+                "pages = true goes with answers that are JSON, not with response = \"any\"",
             ),
             (
                 self.upstream_page.is_some() && !self.pages,

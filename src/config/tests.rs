@@ -96,7 +96,7 @@ fn the_shipped_file_has_the_defaults_and_what_is_printed_means_the_same() {
     let print = |config: &Config| toml::to_string(&config.file).unwrap();
     let shipped = print(&read(""));
     assert_eq!(print(&Config::parse("p", SHIPPED).unwrap()), shipped);
-    for text in ["", SHIPPED, &rich] {
+    for text in ["", SHIPPED, &rich, "api = \"all\""] {
         let once = print(&read(text));
         assert_eq!(print(&read(&once)), once);
     }
@@ -121,6 +121,14 @@ fn the_builtin_routes_are_there_unless_they_are_left_out() {
         names(&read(&format!("builtin_routes = false\n{BLOCKS}"))),
         ["b"]
     );
+    for (text, before, count) in [
+        ("api = \"all\"", &builtin[..], 10),
+        ("api = \"all\"\nbuiltin_routes = false", &[], 7),
+    ] {
+        let routes = names(&read(text));
+        assert_eq!(routes[..before.len()], *before);
+        assert_eq!(routes.len(), count, "{routes:?}");
+    }
     let changed = read("[[route]]\nname = \"brc20-token\"\ncache.stale_if_error = \"1h\"\n");
     assert_eq!(names(&changed), builtin);
     let cache = |config: &Config| config.routes.routes()[0].cache.clone();

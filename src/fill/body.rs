@@ -1,4 +1,4 @@
-//! Bodies of upstream answers on plain routes: their silences, their length, and
+//! Bodies of upstream answers that are not read whole: their silences, their length, and
 //! collecting one to store it while the leader's client receives it.
 
 use std::convert::Infallible;
@@ -16,9 +16,9 @@ use http_body_util::BodyExt;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep, timeout, timeout_at};
 
-use super::exchange::Head;
-use super::{Announced, Fetch};
+use super::{Announced, Fetch, FillAnswer};
 use crate::reason::Reason;
+use crate::shared::responses::FillLock;
 use crate::upstream::{Failure, ResponseBody, Slot};
 use crate::wire::body::BodyError;
 use crate::wire::stream::{Collector, Source};
@@ -137,7 +137,10 @@ pub(super) fn is_event_stream(fields: &HeaderMap) -> bool {
 /// An answer that may be stored, and whose body is being collected.
 pub(super) struct Collecting {
     pub(super) fetch: Arc<Fetch>,
-    pub(super) head: Head,
+    /// What is stored of it, without the body.
+    pub(super) begun: FillAnswer,
+    /// By which other replicas wait for it.
+    pub(super) lock: Option<FillLock>,
     pub(super) body: Source,
     pub(super) collector: Collector,
     /// The announced length.
@@ -189,16 +192,19 @@ impl Collecting {
 
     /// Reads to the end, and stores the response. Returns what other requests may do.
     pub(super) async fn run(mut self) -> Announced {
-        match self.read().await {
+        let (read, fetch) = (self.read().await, &self.fetch);
+        match read {
             Ok(Read::Whole(body)) => {
-                let stored = self.fetch.prepare(&self.head, body);
-                let announced = self.fetch.store(&Arc::new(stored));
+                let (_, announced) = fetch.complete(&self.begun, body);
                 self.collector.finish();
+                if let Some((lock, found)) = self.lock.zip(announced.as_ref()) {
+                    fetch.fill.give(lock, found).await;
+                }
                 announced
             }
             Ok(Read::TooMuch) => {
                 self.collector.hand_over(self.body);
-                self.fetch.not_shared(self.head.status)
+                fetch.not_shared(self.begun.stored.status)
             }
             // Nothing is known of the key: who waits asks again.
             Ok(Read::Closed) => None,

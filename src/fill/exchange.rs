@@ -1,5 +1,6 @@
-//! One request to the upstream and its answer, on routes of all modes: read whole on typed
-//! routes, collected while it is sent where a plain route may store it, passed through otherwise.
+//! One request to the upstream and its answer, on routes of all modes: JSON is read whole on typed
+//! routes; what a plain route may store, and what may have any content type, is collected while it
+//! is sent; the rest is passed through.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 
 use super::body::{Collecting, PacedBody, Read, content_length, is_event_stream};
 use super::fetch::outdated;
-use super::{Announced, Answer, Fetch, FillResult, MOST_ATTEMPTS};
+use super::{Announced, Answer, AnswerSource, Fetch, FillAnswer, FillResult, MOST_ATTEMPTS};
 use crate::cache::hop;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::is_failure;
@@ -118,6 +119,7 @@ impl Fetch {
             fields,
             body,
             is_typed,
+            is_any_type: route.is_any_type(),
         };
         let priority = RequestPriority {
             route: Some(route.number),
@@ -146,8 +148,9 @@ impl Fetch {
         Ok(match (answer.body, route.cache.mode) {
             (AnswerBody::Whole(body, index), Mode::Chain) => self.ingest(head, body, index).await,
             (AnswerBody::Whole(body, index), Mode::Override | Mode::Off) => {
-                let stored = self.store_by_status(head, body, index.empty);
-                Some(Fetched::by_all(Ok(stored)))
+                let begun = self.by_status(head, index.empty, true);
+                let (own, all) = self.complete(&begun, body);
+                Some(Fetched::new(Ok(Answer::Stored(own)), all))
             }
             (AnswerBody::Whole(body, _), Mode::Respect) => {
                 self.take_head(&mut head)?;
@@ -179,9 +182,7 @@ impl Fetch {
         let upstream = self.fill.upstreams.get(self.route().upstream.number);
         let (settings, is_events) = (&upstream.settings, is_event_stream(&head.fields));
         let max = (settings.max_body_bytes).min(self.fill.cache.store().max_body());
-        let is_stored = !is_events
-            && length.is_none_or(|length| length <= max)
-            && self.may_store(&self.request.method, &self.request.fields, &head);
+        let fits = !is_events && length.is_none_or(|length| length <= max);
         let silence = match length.is_some() && !is_events {
             true => settings.silence_timeout,
             // A body that may have no end may also pause.
@@ -193,9 +194,20 @@ impl Fetch {
         };
         let slot = slot.filter(|_| !is_events);
         let body = PacedBody::new(body, silence, slot).boxed_unsync();
-        if !is_stored {
+        let begun = if !self.is_plain() {
+            self.begin(head, fits)
+        } else if fits && self.may_store(&self.request.method, &self.request.fields, &head) {
+            let stored = Arc::new(self.prepare(&head, Bytes::new()));
+            let from = AnswerSource::Upstream { stored: true };
+            FillAnswer { stored, from }
+        } else {
             let body = Body::Streamed(Box::new(BodyReader::of(body, left)));
             return self.pass_on(head, body);
+        };
+        if !fits {
+            let body = Body::Streamed(Box::new(BodyReader::of(body, left)));
+            let all = self.not_shared(begun.stored.status);
+            return Fetched::new(Ok(Answer::Coming(begun, body, left)), all);
         }
         let (collector, reader) = collect(left);
         // From the first byte, also if its client leaves before it gets the head.
@@ -204,7 +216,8 @@ impl Fetch {
         }
         let mut collecting = Box::new(Collecting {
             fetch: self.clone(),
-            head,
+            begun: begun.clone(),
+            lock: None,
             body,
             collector,
             length: left,
@@ -219,12 +232,14 @@ impl Fetch {
             false => collecting.read().now_or_never(),
         };
         match read {
-            Some(Ok(Read::Whole(body))) => self.store_and_answer(collecting.head, body),
+            Some(Ok(Read::Whole(body))) => {
+                let (own, all) = self.complete(&begun, body);
+                Fetched::new(Ok(Answer::Stored(own)), all)
+            }
             Some(Err(failure)) => Fetched::by_all(Err(failure)),
             Some(Ok(Read::TooMuch | Read::Closed)) | None => {
-                let stored = Box::new(self.prepare(&collecting.head, Bytes::new()));
                 let body = Body::Streamed(Box::new(reader));
-                let answer = Answer::Coming(stored, body, left);
+                let answer = Answer::Coming(begun, body, left);
                 Fetched {
                     rest: Some(collecting),
                     ..Fetched::new(Ok(answer), None)

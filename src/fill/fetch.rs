@@ -51,6 +51,11 @@ impl Fetch {
         self.route().is_plain()
     }
 
+    /// Whether its answer may be sent on before it is whole.
+    fn is_streamed(&self) -> bool {
+        self.is_plain() || self.route().is_any_type()
+    }
+
     /// The answer.
     ///
     /// # Errors
@@ -63,7 +68,7 @@ impl Fetch {
         if body.is_some() {
             return self.alone(body).await;
         }
-        if self.is_plain() || self.why == Forward::Bypass {
+        if self.is_streamed() || self.why == Forward::Bypass {
             return self.share(wait).await;
         }
         let mut found = self.find(self.key(), wait).await?;
@@ -139,7 +144,7 @@ impl Fetch {
                 Role::Follow(follow) => follow,
             };
             let is_outdated = fill.is_outdated(key, &follow);
-            if is_outdated && self.is_plain() {
+            if is_outdated && self.is_streamed() {
                 // Its answer may take long to end, and is not for those who come now.
                 fill.collapse.retire(&shared, &follow);
                 continue;
@@ -159,7 +164,7 @@ impl Fetch {
                 Err(error) => return Err(error.into()),
             }
         }
-        if !self.is_plain() && self.shared_key().is_some() {
+        if !self.is_streamed() && self.shared_key().is_some() {
             return Err(outdated());
         }
         // The time spent waiting is part of the client's deadline.
@@ -226,8 +231,10 @@ impl Fetch {
         match self.recall().await {
             Ok(found) => Fetched::by_all(Ok(found)),
             Err(lock) => {
-                let fetched = self.exchange(None, again).await;
-                if let Some((lock, found)) = lock.zip(fetched.all.as_ref()) {
+                let mut fetched = self.exchange(None, again).await;
+                if let Some(coming) = &mut fetched.rest {
+                    coming.lock = lock;
+                } else if let Some((lock, found)) = lock.zip(fetched.all.as_ref()) {
                     self.fill.give(lock, found).await;
                 }
                 fetched

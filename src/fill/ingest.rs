@@ -1,6 +1,7 @@
-//! Storing an answer of the API that was read whole, on routes whose fields ordgate prepares:
-//! in mode `chain` it is applied to the chain's ledger first, and stored with the finality class
-//! and the epoch that follow; in mode `override` for the time of its status.
+//! Storing an answer of the API on routes whose fields ordgate prepares: in mode `chain` it is
+//! applied to the chain's ledger first, and stored with the finality class and the epoch that
+//! follow; in mode `override` for the time of its status. JSON was read whole by then. An answer
+//! of any content type ([`Fetch::begin`]) may still be coming; it is [`Fetch::complete`] later.
 
 use std::sync::Arc;
 
@@ -9,13 +10,15 @@ use http::header::{CONTENT_TYPE, ETAG};
 use http::{HeaderValue, StatusCode};
 
 use super::exchange::{Fetched, Head};
-use super::{AnswerSource, Fetch, Fill, FillAnswer};
+use super::{Announced, AnswerSource, Fetch, Fill, FillAnswer};
 use crate::cache::directives::Directives;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::Mode;
 use crate::cache::purge::{CheckedPurge, PurgeSubject};
+use crate::cache::validator::etag;
 use crate::cache::{StoredFields, StoredResponse};
+use crate::chain::freshness::Epoch;
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class, TransactionLocation};
 use crate::pages::{BodyIndex, Hash, Page, hash};
@@ -32,7 +35,7 @@ impl Fetch {
         index: BodyIndex,
     ) -> Option<Fetched> {
         let (fill, key, route) = (&self.fill, self.key(), self.route());
-        let (tip, status, sent) = (route.cache.tip, head.status, head.sent);
+        let (tip, status) = (route.cache.tip, head.status);
         let (target, segments) = (key.target(), &route.chain.segments);
         let subject = (
             segments.block.and_then(|at| block(target, at)),
@@ -71,42 +74,106 @@ impl Fetch {
         if applied.asks_block {
             fill.check_blocks_aside(tip);
         }
-        let epoch = applied.stored_in.unwrap_or(head.start.epoch);
-        let stamp = (fill.chain).stamp(tip, (class, heights), epoch, sent);
         // Client errors are stored, so that polling for what the upstream refuses does not take
         // one request each.
-        let may_store = status == StatusCode::OK || status.is_client_error();
-        let is_stored = applied.stored_in.is_some() && may_store;
-        let freshness = match is_stored {
-            true => fill.client_freshness(&stamp),
-            false => ClientFreshness::Nothing,
-        };
+        let stored_in = applied.stored_in;
         let stored = StoredResponse {
-            lifetime: stamp.class.lifetime(),
-            stamp: Some(stamp),
             page,
-            ..prepare(head, body, freshness)
+            ..self.in_epoch(head, body, (class, heights), stored_in)
         };
         let key = fill.own_key(key, &stored);
-        let stored = fill.store(&key, stored, is_stored);
+        let stored = fill.store(&key, stored, stored_in.is_some());
         Some(Fetched::by_all(Ok(stored)))
     }
 
-    /// In mode `override`: stores an answer for as long as its status says. In mode `off` none is
-    /// stored.
-    pub(super) fn store_by_status(&self, head: Head, body: Bytes, is_empty: bool) -> FillAnswer {
-        let (fill, key, policy) = (&self.fill, self.key(), &self.route().cache);
-        let lifetime = policy.times.lifetime(head.status, is_empty);
-        let lifetime = lifetime.filter(|_| policy.mode == Mode::Override);
-        let freshness = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
-        let stored = StoredResponse {
-            lifetime: lifetime.unwrap_or_default(),
-            ..prepare(head, body, freshness)
+    /// What is stored of an answer in mode `chain`, in an epoch unless it is passed on only.
+    fn in_epoch(
+        &self,
+        head: Head,
+        body: Bytes,
+        named: (Class, Option<(u32, u32)>),
+        stored_in: Option<Epoch>,
+    ) -> StoredResponse {
+        let (fill, tip) = (&self.fill, self.route().cache.tip);
+        let epoch = stored_in.unwrap_or(head.start.epoch);
+        let stamp = fill.chain.stamp(tip, named, epoch, head.sent);
+        let freshness = match stored_in {
+            Some(_) => fill.client_freshness(&stamp),
+            None => ClientFreshness::Nothing,
         };
+        StoredResponse {
+            lifetime: stamp.class.lifetime(),
+            stamp: Some(stamp),
+            ..prepare(head, body, freshness)
+        }
+    }
+
+    /// What is stored of an answer of any content type when its body has come, and whether it is
+    /// stored then; not if it does not fit. Nothing is known of its body: in mode `chain` it is
+    /// what the present tip says.
+    pub(super) fn begin(&self, mut head: Head, fits: bool) -> FillAnswer {
+        let bytes = HeaderValue::from_static("application/octet-stream");
+        head.fields.entry(CONTENT_TYPE).or_insert(bytes);
+        let (fill, route) = (&self.fill, self.route());
+        if route.cache.mode != Mode::Chain {
+            return self.by_status(head, false, fits);
+        }
+        let observation = Observation {
+            route: route.number,
+            tag: head.fields.get(ETAG).map(HeaderValue::as_bytes),
+            ..Observation::default()
+        };
+        let tip = fill.chain.tip(route.cache.tip);
+        let applied = tip.apply_answer(head.start, observation, head.received);
+        let class = match head.status {
+            StatusCode::OK => Some(Class::Live),
+            StatusCode::NOT_FOUND => Some(Class::Absent),
+            _ => None,
+        };
+        let stored_in = applied.stored_in.filter(|_| fits && class.is_some());
+        let named = (class.unwrap_or(Class::Absent), None);
+        let stored = self.in_epoch(head, Bytes::new(), named, stored_in);
+        let from = AnswerSource::Upstream {
+            stored: stored_in.is_some(),
+        };
+        let stored = Arc::new(stored);
+        FillAnswer { stored, from }
+    }
+
+    /// In mode `override`: what is stored of an answer when its body has come, for as long as its
+    /// status says, if it fits. In mode `off` none is stored.
+    pub(super) fn by_status(&self, head: Head, is_empty: bool, fits: bool) -> FillAnswer {
+        let policy = &self.route().cache;
+        let lifetime = policy.times.lifetime(head.status, is_empty);
+        let lifetime = lifetime.filter(|_| fits && policy.mode == Mode::Override);
+        let freshness = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
+        let stored = Arc::new(StoredResponse {
+            lifetime: lifetime.unwrap_or_default(),
+            ..prepare(head, Bytes::new(), freshness)
+        });
+        let from = AnswerSource::Upstream {
+            stored: lifetime.is_some(),
+        };
+        FillAnswer { stored, from }
+    }
+
+    /// Stores an answer whose body has come, if it is to be stored and was not purged meanwhile.
+    /// Also returns what other requests may do.
+    pub(super) fn complete(&self, begun: &FillAnswer, body: Bytes) -> (FillAnswer, Announced) {
+        let mut stored = StoredResponse::clone(&begun.stored);
+        stored.body = body;
+        if self.is_plain() {
+            let stored = Arc::new(stored);
+            let (from, all) = (begun.from, self.store(&stored));
+            return (FillAnswer { stored, from }, all);
+        }
+        stored.etag = etag(&stored.body);
+        let (fill, key) = (&self.fill, self.key());
         let store = fill.cache.store();
-        let is_purged = || store.response_was_purged(key, &stored);
-        let is_stored = lifetime.is_some() && !is_purged();
-        fill.store(key, stored, is_stored)
+        let is_purged = store.response_was_purged(key, &stored);
+        let is_stored = begun.from == AnswerSource::Upstream { stored: true };
+        let found = fill.store(key, stored, is_stored && !is_purged);
+        (found.clone(), (!is_purged).then_some(Ok(found)))
     }
 }
 

@@ -143,11 +143,12 @@ impl Fetch {
     /// The key under which it is collapsed with other requests; `None` where it may not be.
     /// On a plain route it must be a GET that lacks a fresh stored response.
     pub(super) fn shared_key(&self) -> Option<Vec<u8>> {
-        let route = self.route();
-        if !route.is_plain() {
-            return (route.cache.mode != Mode::Off).then(|| self.key().as_bytes().to_vec());
-        }
-        if route.cache.mode != Mode::Respect || !self.may_follow() {
+        let mode = self.route().cache.mode;
+        let may_share = match self.is_plain() {
+            true => mode == Mode::Respect && self.may_follow(),
+            false => mode != Mode::Off,
+        };
+        if !may_share {
             return None;
         }
         let (key, now) = (self.key_with_variant(), self.fill.clock.now());
@@ -199,8 +200,10 @@ impl Fetch {
         let mut key = self.key().as_bytes().to_vec();
         let stored = self.fill.cache.store().variants(self.key());
         let newest = stored.as_ref().and_then(|stored| stored.last()?.origin());
-        let sent = self.sent();
-        let secondary = newest.map(|newest| secondary_key(&newest.nominated, || &sent));
+        let secondary = newest.map(|newest| {
+            let sent = self.sent();
+            secondary_key(&newest.nominated, || &sent)
+        });
         // A response that does not vary has the same key before this is known.
         if let Some(secondary) = secondary.filter(|secondary| !secondary.is_empty()) {
             // No target holds this byte.
@@ -216,7 +219,8 @@ impl Fetch {
         // An error may pass at once, and the answer to a special request says nothing
         // about the key.
         let leads = self.stored.is_some() || !has_conditions(&self.request.fields);
-        if !status.is_server_error() && self.may_follow() && leads {
+        let is_of_key = !self.is_plain() || self.may_follow() && leads;
+        if !status.is_server_error() && is_of_key {
             let until = self.fill.clock.now() + UNSHARED;
             self.unshared(&self.key_with_variant(), |keys, own| {
                 if keys.len() >= MOST_UNSHARED && !keys.contains_key(&own) {

@@ -143,8 +143,7 @@ impl Gateway {
             collapsed,
         };
         let found = match answer {
-            Answer::Stored(found) => found,
-            Answer::Coming(stored, ..) => return sent(stored.status, true),
+            Answer::Stored(found) | Answer::Coming(found, ..) => found,
             Answer::Passed(status, ..) => return sent(*status, false),
         };
         let ttl = self.judge(found).ttl();
@@ -192,9 +191,9 @@ impl Gateway {
                 let JudgedResponse { stored, age, .. } = self.judge(&found);
                 (self.responder).stored(&stored, &key, outcome, fields, age)
             }
-            Answer::Coming(stored, body, length) => {
+            Answer::Coming(found, body, length) => {
+                let (stored, coming) = (found.stored, (body, length));
                 let age = self.cache.judge(&stored, now).1;
-                let coming = (body, length);
                 (self.responder).coming(&stored, coming, (key, outcome), fields, age)
             }
             Answer::Passed(status, origin, body) => {
@@ -205,6 +204,7 @@ impl Gateway {
             // While the body is sent, the connection is not idle.
             reader.serve(&request.session.activity);
         }
+        fetch.route().add_fields(&mut response);
         response
     }
 }

@@ -103,7 +103,14 @@ impl Responder {
     ) -> Response<Body> {
         match stored.origin() {
             Some(origin) => self.origin((stored, origin), Some(body), what, context, current_age),
-            None => response(stored.status, HeaderMap::new(), body.0),
+            None => {
+                let (key, outcome) = what;
+                let mut response = self.stored(stored, key, outcome, context, current_age);
+                // It is not known before the body is.
+                response.headers_mut().remove(ETAG);
+                *response.body_mut() = body.0;
+                response
+            }
         }
     }
 

@@ -30,6 +30,7 @@ fn route(name: &str, path: &str, params: Vec<Parameter>, query: Vec<Parameter>) 
         },
         headers: HeaderMode::Typed,
         passed: None,
+        add_fields: Vec::new(),
         cache: Policy::default(),
         chain: ChainRules::default(),
         docs: RouteDocs::default(),

@@ -18,16 +18,22 @@ use crate::pages::BodyIndex;
 use crate::reason::Reason;
 
 /// Checks an answer's head before its body is read. `wall` is the present time,
-/// against which dates are read in a head without a `date`.
+/// against which dates are read in a head without a `date`. With `is_any_type`, the body need
+/// not be JSON.
 ///
 /// # Errors
 /// Where the answer is a failure, whatever its body.
-pub fn check_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Result<(), Failure> {
+pub fn check_head(
+    status: StatusCode,
+    fields: &HeaderMap,
+    is_any_type: bool,
+    wall: SystemTime,
+) -> Result<(), Failure> {
     // ordgate requests `identity`; an encoded body cannot be checked for JSON.
     let mut codings = fields.get_all(CONTENT_ENCODING).iter();
     let mut types = fields.get_all(CONTENT_TYPE).iter();
     let is_json = codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))
-        && types.all(|media| media.to_str().is_ok_and(is_json));
+        && (is_any_type || types.all(|media| media.to_str().is_ok_and(is_json)));
     let mut retry_after = None;
     let reason = match status.as_u16() {
         401 | 403 => Reason::KeyRefused,

@@ -56,8 +56,10 @@ pub struct UpstreamRequest<'a> {
     /// Its body.
     pub body: Option<Bytes>,
     /// Whether the answer must be one of the API ([`answer::check_head`]), or a 304 where the
-    /// request has conditions. It is read whole then.
+    /// request has conditions. It is read whole then, unless it may have any content type.
     pub is_typed: bool,
+    /// Whether the answer may have any content type.
+    pub is_any_type: bool,
 }
 
 /// An answer. It contains no API key.
@@ -116,6 +118,7 @@ impl<'a> UpstreamRequest<'a> {
             ]),
             body: None,
             is_typed: true,
+            is_any_type: false,
         }
     }
 }
@@ -316,16 +319,17 @@ impl Upstream {
             && [IF_NONE_MATCH, IF_MODIFIED_SINCE]
                 .iter()
                 .any(|condition| to.fields.contains_key(condition));
-        let is_read = to.is_typed && !is_validated;
-        if is_read {
-            answer::check_head(status, response.headers(), self.clock.wall_now())?;
+        let (is_checked, is_any_type) = (to.is_typed && !is_validated, to.is_any_type);
+        if is_checked {
+            let wall = self.clock.wall_now();
+            answer::check_head(status, response.headers(), is_any_type, wall)?;
         }
         // No upgrade was requested.
         if status == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Failure::new(Reason::NotHttp));
         }
         let (head, body) = self.search_answer(response)?;
-        let body = match is_read {
+        let body = match is_checked && !is_any_type {
             true => {
                 let (most, silence) = (self.settings.max_body_bytes, self.settings.silence_timeout);
                 let body = body::read(body, most, silence).await?;

@@ -17,6 +17,7 @@ mod finality;
 mod live;
 mod pages;
 mod reorg;
+mod rest;
 mod tips;
 
 use ordgate::sandbox::{Sandbox, Settings};

@@ -47,13 +47,35 @@ fn which_heads_are_failures() {
         (503, "ratelimit-reset: 30", Some(ServerError), None),
     ] {
         let code = StatusCode::from_u16(status).unwrap();
-        let checked = check_head(code, &fields(text), SystemTime::UNIX_EPOCH);
+        let checked = check_head(code, &fields(text), false, SystemTime::UNIX_EPOCH);
         let (reason, after) = match checked {
             Ok(()) => (None, None),
             Err(failure) => (Some(failure.reason), failure.retry_after),
         };
         let wait = wait.map(Duration::from_secs);
         assert_eq!((reason, after), (expected, wait), "{status} {text}");
+    }
+}
+
+#[test]
+fn of_any_type_all_is_the_same_but_the_type() {
+    use Reason::{KeyRefused, NotJson, ServerError, UnexpectedStatus};
+    let html = "content-type: text/html";
+    for (status, text, expected) in [
+        (200, html, None),
+        (404, html, None),
+        (200, "content-encoding: br", Some(NotJson)),
+        (204, html, Some(UnexpectedStatus)),
+        (403, html, Some(KeyRefused)),
+        (500, html, Some(ServerError)),
+    ] {
+        let code = StatusCode::from_u16(status).unwrap();
+        let checked = check_head(code, &fields(text), true, SystemTime::UNIX_EPOCH);
+        assert_eq!(
+            checked.err().map(|failure| failure.reason),
+            expected,
+            "{status} {text}"
+        );
     }
 }
 
@@ -70,7 +92,7 @@ fn an_unreadable_or_ambiguous_media_type_is_not_json() {
         for value in values {
             fields.append(name, HeaderValue::from_bytes(value).unwrap());
         }
-        let checked = check_head(StatusCode::OK, &fields, SystemTime::UNIX_EPOCH);
+        let checked = check_head(StatusCode::OK, &fields, false, SystemTime::UNIX_EPOCH);
         assert_eq!(
             checked,
             Err(Failure::status(Reason::NotJson, StatusCode::OK)),
