@@ -144,7 +144,7 @@ impl Fetch {
                 Role::Follow(follow) => follow,
             };
             let is_outdated = fill.is_outdated(key, &follow);
-            if is_outdated && self.is_streamed() {
+            if is_outdated && self.is_plain() {
                 // Its answer may take long to end, and is not for those who come now.
                 fill.collapse.retire(&shared, &follow);
                 continue;

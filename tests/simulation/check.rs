@@ -20,7 +20,7 @@ use ordgate::pages::Hash;
 pub(crate) use records::{Asked, Reply, Sent, UpstreamAnswer};
 
 use crate::weather::Weather;
-use crate::world::{BlockId, Subject, Target, Thing, Time, World};
+use crate::world::{BlockId, REST, Subject, Target, Thing, Time, World};
 
 /// What is counted, of a play or of many.
 pub(crate) type Tally = BTreeMap<&'static str, u64>;
@@ -177,6 +177,7 @@ fn covers(
         Subject::Token(_) => 0,
         Subject::Tx(_) => 1,
         Subject::Height(_) | Subject::Hash(_) | Subject::Status(_) => 2,
+        Subject::Rest(tip, _) => REST[tip],
     };
     let of_route = |purged: u16| purged == route(target) && purged == route(from);
     let route = route(target);
@@ -188,7 +189,7 @@ fn covers(
             let end = match &target.subject {
                 Subject::Token(ticker) => ticker.clone(),
                 Subject::Tx(id) | Subject::Hash(id) => id.clone(),
-                Subject::Height(height) => height.to_string(),
+                Subject::Height(height) | Subject::Rest(_, height) => height.to_string(),
                 Subject::Status(_) => return false,
             };
             // What is empty at a height names no block that is asked for by hash.
@@ -198,7 +199,11 @@ fn covers(
         Purge::Heights { from, to, .. } => {
             let asked = match target.subject {
                 Subject::Height(height) => Some(height),
-                Subject::Status(_) | Subject::Hash(_) | Subject::Tx(_) | Subject::Token(_) => None,
+                Subject::Status(_)
+                | Subject::Hash(_)
+                | Subject::Tx(_)
+                | Subject::Token(_)
+                | Subject::Rest(..) => None,
             };
             named
                 .or(asked)
@@ -209,7 +214,9 @@ fn covers(
         Purge::Text(purged) => {
             let asked = match &target.subject {
                 Subject::Tx(id) | Subject::Hash(id) => *id == **purged,
-                Subject::Status(_) | Subject::Height(_) | Subject::Token(_) => false,
+                Subject::Status(_) | Subject::Height(_) | Subject::Token(_) | Subject::Rest(..) => {
+                    false
+                }
             };
             // As above.
             let asked = asked && from.subject == target.subject;

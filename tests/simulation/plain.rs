@@ -9,7 +9,7 @@
 //! ```
 
 mod events;
-mod origin;
+pub(crate) mod origin;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::AtomicU64;

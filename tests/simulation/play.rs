@@ -9,14 +9,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::gateway::Gateway;
 use ordgate::reason::Reason;
 use ordgate::upstream::{Answer, Failure, ProviderKeys, UpstreamClient};
+use ordgate::wire::body::BodyError;
 use ordgate::{probe, serve};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::check::{Judge, Reply, Tally};
@@ -42,6 +44,8 @@ enum Event {
     Body(usize),
     /// The answer comes.
     Deliver(usize),
+    /// The end of its body comes, which came without it.
+    End(usize),
     /// The request fails.
     Fail(usize),
     /// An operator purges something.
@@ -72,6 +76,8 @@ pub(crate) struct Play {
     nth: u64,
     /// Where the answers to the upstream's requests are waited for.
     waiting: Vec<Option<oneshot::Sender<Result<Answer, Failure>>>>,
+    /// The answers whose bodies have not ended.
+    coming: HashMap<usize, mpsc::UnboundedSender<Result<Bytes, BodyError>>>,
     clouded: bool,
     clients: Vec<AbortHandle>,
     replies: Arc<Mutex<Vec<(usize, Reply)>>>,
@@ -134,6 +140,7 @@ impl Play {
             planned: 0,
             nth: 0,
             waiting: Vec::new(),
+            coming: HashMap::new(),
             clouded: false,
             clients: Vec::new(),
             replies: Arc::default(),
@@ -280,6 +287,7 @@ impl Play {
                 self.plan(next, Event::Deliver(id));
             }
             Event::Deliver(id) => self.deliver(id),
+            Event::End(id) => drop(self.coming.remove(&id)),
             Event::Fail(id) => self.fail(id),
             Event::Leave(client) => {
                 if self.judge.leaves(client) {
@@ -399,6 +407,9 @@ pub(crate) fn brief(world: &World, thing: Thing) -> String {
         }
         Thing::Nothing => "nothing".to_owned(),
         Thing::Token(token, figures) => format!("{} {figures:?}", TICKERS[token]),
+        Thing::Rest(block, count) => {
+            format!("the rest of {}, {count} blocks", world.blocks[block].height)
+        }
         Thing::NotFound => "not found".to_owned(),
         Thing::Refused => "refused".to_owned(),
     }

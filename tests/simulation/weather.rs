@@ -253,7 +253,7 @@ impl Setup {
             )
         };
         format!(
-            "[upstream]\nurl = \"http://127.0.0.1:9\"\n[limit]\nenabled = false\n[chain]\nfinal_depth = 6\nlive_ttl = \"{}ms\"\n{}{}{routes}",
+            "api = \"all\"\n[upstream]\nurl = \"http://127.0.0.1:9\"\n[limit]\nenabled = false\n[chain]\nfinal_depth = 6\nlive_ttl = \"{}ms\"\n{}{}{routes}",
             self.live_ttl,
             tip("ordinals"),
             tip("runes"),

@@ -28,6 +28,9 @@ pub(crate) const RUNES: usize = 1;
 
 pub(crate) const NAMES: [&str; 2] = ["ordinals", "runes"];
 
+/// The numbers of the routes for the rest of their APIs.
+pub(crate) const REST: [u16; 2] = [3, 9];
+
 /// Tickers. The last is never deployed.
 pub(crate) const TICKERS: [&str; 5] = ["ordi", "sats", "late", "rats", "none"];
 
@@ -87,6 +90,8 @@ pub(crate) enum Thing {
     /// An empty list.
     Nothing,
     Token(usize, Figures),
+    /// A block, and how many the indexer has: of a kind that ordgate does not know.
+    Rest(BlockId, usize),
     NotFound,
     /// A block's hash that the upstream does not take for one, whatever the page.
     Refused,
@@ -104,7 +109,7 @@ impl Thing {
         match self {
             Self::List(block, _) => Some(block),
             Self::Token(_, figures) => Some(figures.deploy),
-            Self::Nothing | Self::NotFound | Self::Refused => None,
+            Self::Nothing | Self::Rest(..) | Self::NotFound | Self::Refused => None,
         }
     }
 }
@@ -117,6 +122,8 @@ pub(crate) enum Subject {
     Hash(String),
     Tx(String),
     Token(String),
+    /// What an indexer says of a height on a path of the rest of its API.
+    Rest(usize, u32),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,6 +149,7 @@ impl Target {
             match name {
                 "limit" => target.limit = value.parse().unwrap(),
                 "offset" => target.offset = value.parse().unwrap(),
+                "any" => {}
                 "operation_type" => target.operation = Some(value.to_owned()),
                 _ => panic!("the upstream is asked for {text}"),
             }
@@ -150,6 +158,10 @@ impl Target {
         target.subject = match parts[..] {
             ["ordinals", "v1", ""] => Subject::Status(ORDINALS),
             ["runes", "v1", ""] => Subject::Status(RUNES),
+            [name, "v1", "rest", height] => {
+                let tip = NAMES.iter().position(|own| *own == name).unwrap();
+                Subject::Rest(tip, height.parse().unwrap())
+            }
             ["ordinals", "v1", "brc-20", "tokens", ticker] => Subject::Token(ticker.to_owned()),
             ["runes", "v1", "transactions", tx, "activity"] => Subject::Tx(tx.to_owned()),
             ["runes", "v1", "blocks", block, "activity"] => match block.len() {
@@ -164,7 +176,7 @@ impl Target {
     /// The indexer that answers.
     pub(crate) fn tip(&self) -> usize {
         match self.subject {
-            Subject::Status(tip) => tip,
+            Subject::Status(tip) | Subject::Rest(tip, _) => tip,
             Subject::Token(_) => ORDINALS,
             Subject::Height(_) | Subject::Hash(_) | Subject::Tx(_) => RUNES,
         }
@@ -173,6 +185,11 @@ impl Target {
     pub(crate) fn is_status(&self) -> bool {
         matches!(self.subject, Subject::Status(_))
     }
+}
+
+/// The path of a height in the rest of an indexer's API.
+pub(crate) fn rest_path(tip: usize, height: u32) -> String {
+    format!("/{}/v1/rest/{height}", NAMES[tip])
 }
 
 pub(crate) struct World {

@@ -85,7 +85,9 @@ impl Judge {
         let known = at.confirmed.filter(|sent| at.at - sent <= patience);
         let oldest = match (known, &at.target.subject) {
             (None, _) => by_time,
-            (Some(confirmed), Subject::Token(_) | Subject::Status(_)) => confirmed,
+            (Some(confirmed), Subject::Token(_) | Subject::Rest(..) | Subject::Status(_)) => {
+                confirmed
+            }
             // After a new tip it is served for one interval before it is checked.
             (Some(_), Subject::Height(_) | Subject::Hash(_) | Subject::Tx(_)) => {
                 let mut statuses = self.statuses[at.target.tip()].iter().rev();

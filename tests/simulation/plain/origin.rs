@@ -13,7 +13,7 @@ use ordgate::wire::body::BodyError;
 use tokio::sync::mpsc;
 
 /// A body that comes as the play has it.
-pub(super) struct Pieces(pub(super) mpsc::UnboundedReceiver<Result<Bytes, BodyError>>);
+pub(crate) struct Pieces(pub(crate) mpsc::UnboundedReceiver<Result<Bytes, BodyError>>);
 
 impl http_body::Body for Pieces {
     type Data = Bytes;

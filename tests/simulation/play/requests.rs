@@ -13,7 +13,7 @@ use ordgate::gateway::Session;
 use super::{Event, Play};
 use crate::check::{Reply, Sent};
 use crate::dice::Dice;
-use crate::world::{REFUSED, Subject, TICKERS, Target};
+use crate::world::{REFUSED, REST, Subject, TICKERS, Target, rest_path};
 
 impl Play {
     /// A client asks something.
@@ -82,6 +82,12 @@ impl Play {
             true => dice.below(world.blocks.len()),
             false => recent(dice),
         };
+        if dice.percent(12) {
+            let (tip, height) = (dice.below(2), world.tip() + 1 - depth(dice, 14) as u32);
+            let path = rest_path(tip, height);
+            let target = Target::read(&path);
+            return (format!("{path}?any=1&any=2"), target);
+        }
         let (tokens, kind) = (self.weather.tokens, dice.between(0, 99));
         let subject = match dice.between(20, 99) {
             _ if kind < tokens => Subject::Token((*dice.pick(&TICKERS)).to_owned()),
@@ -117,7 +123,7 @@ impl Play {
             Subject::Height(height) => format!("/runes/v1/blocks/{height}/activity?"),
             Subject::Hash(hash) => format!("/runes/v1/blocks/{hash}/activity?"),
             Subject::Tx(tx) => format!("/runes/v1/transactions/{tx}/activity?"),
-            Subject::Status(_) => unreachable!("no client asks for it"),
+            Subject::Status(_) | Subject::Rest(..) => unreachable!("it is not asked for here"),
         };
         if matches!(target.subject, Subject::Token(_)) {
             return (path, target);
@@ -153,6 +159,7 @@ impl Play {
             Subject::Token(_) => 0,
             Subject::Tx(_) => 1,
             Subject::Height(_) | Subject::Hash(_) | Subject::Status(_) => 2,
+            Subject::Rest(tip, _) => REST[tip],
         };
         let text = |id: &str| Purge::Text(id.into());
         let path = |path: String| Purge::Path {
@@ -187,6 +194,7 @@ impl Play {
                 let own = path(format!("/runes/v1/transactions/{tx}/activity"));
                 vec![own, text(tx)]
             }
+            (_, Subject::Rest(tip, height)) => vec![path(rest_path(*tip, *height))],
             (_, Subject::Status(_)) => Vec::new(),
         };
         for what in purges {

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
+use http_body_util::BodyExt;
 use ordgate::pages::BodyIndex;
 use ordgate::upstream::{Answer, AnswerBody, Failure, Priority};
+use tokio::sync::mpsc;
 
 use super::{Event, Play};
 use crate::check::{Asked, UpstreamAnswer};
+use crate::plain::origin::Pieces;
 use crate::stand_in;
-use crate::world::{RUNES, Target};
+use crate::world::{RUNES, Subject, Target};
 
 impl Play {
     /// Plans what becomes of new requests to the upstream.
@@ -63,6 +66,7 @@ impl Play {
         let asked = self.judge.asked_of(id);
         let is_tagless = self.weather.tagless && asked.target.tip() == RUNES;
         let has_tag = asked.target.is_status() || !is_tagless;
+        let is_rest = matches!(asked.target.subject, Subject::Rest(..));
         let UpstreamAnswer {
             status,
             content_type,
@@ -71,8 +75,23 @@ impl Play {
             what,
         } = told;
         self.tell(|| format!("upstream {id} answers {status} {tag} {what}"));
-        let body = Bytes::from(body);
-        let index = BodyIndex::read(&body).unwrap_or_default();
+        let body = match is_rest {
+            false => {
+                let body = Bytes::from(body);
+                let index = BodyIndex::read(&body).unwrap_or_default();
+                AnswerBody::Whole(body, index)
+            }
+            true => {
+                let (coming, pieces) = mpsc::unbounded_channel();
+                coming.send(Ok(Bytes::from(body))).unwrap();
+                if self.dice.percent(50) {
+                    self.coming.insert(id, coming);
+                    let after = self.dice.around(self.weather.latency[2]);
+                    self.plan(after, Event::End(id));
+                }
+                AnswerBody::Coming(Pieces(pieces).boxed_unsync(), None)
+            }
+        };
         let mut head = Response::builder()
             .status(status)
             .header("content-type", content_type);
@@ -82,7 +101,7 @@ impl Play {
         let (head, ()) = head.body(()).unwrap().into_parts();
         let answer = Answer {
             head,
-            body: AnswerBody::Whole(body, index),
+            body,
             endpoint: 0,
             took: Duration::from_millis(self.now - self.judge.asked_of(id).sent),
         };

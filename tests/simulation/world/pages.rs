@@ -16,6 +16,11 @@ impl World {
                 let block = at.and_then(|at| version.data.get(at)).filter(has);
                 block.map_or(Thing::Nothing, |id| Thing::List(*id, None))
             }
+            Subject::Rest(_, height) => {
+                let at = height.checked_sub(BASE).map(|at| at as usize);
+                let block = at.and_then(|at| version.data.get(at));
+                block.map_or(Thing::NotFound, |id| Thing::Rest(*id, version.data.len()))
+            }
             Subject::Hash(hash) if REFUSED.contains(&&**hash) => Thing::Refused,
             Subject::Hash(hash) => {
                 let mut blocks = version.data.iter();
@@ -69,6 +74,10 @@ impl World {
                     r#"{{"token":{{"id":"00000000{tx}i0","number":{token},"block_height":{height},"tx_id":"00000000{tx}","address":"a","ticker":"{ticker}","max_supply":"21000000","mint_limit":null,"decimals":18,"deploy_timestamp":{time}000,"minted_supply":"{minted}","tx_count":{count},"self_mint":false}},"supply":{{"max_supply":"21000000","minted_supply":"{minted}","holders":{count}}}}}"#
                 );
                 (200, body)
+            }
+            Thing::Rest(block, count) => {
+                let hash = &self.blocks[block].hash;
+                (200, format!("<p>{hash} of {count}"))
             }
             Thing::Nothing => (200, page(limit, offset, 0, "")),
             Thing::List(block, tx) => {
