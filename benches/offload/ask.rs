@@ -22,6 +22,8 @@ pub(crate) enum Ask {
         /// Percent-encoded.
         ticker: String,
     },
+    /// The rest of the API: a target.
+    Rest(String),
 }
 
 /// The target.
@@ -40,6 +42,7 @@ impl fmt::Display for Ask {
                 formatter,
                 "/runes/v1/transactions/{id}/activity?limit={limit}&offset={offset}"
             ),
+            Self::Rest(target) => formatter.write_str(target),
             Self::Token { ticker } => write!(formatter, "/ordinals/v1/brc-20/tokens/{ticker}"),
         }
     }

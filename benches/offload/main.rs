@@ -60,6 +60,9 @@ struct Flags {
     /// What is measured; several: again. Unless said, all but none.
     #[arg(long, value_enum)]
     subject: Vec<Name>,
+    /// Have a third of the requests ask for the rest of the API.
+    #[arg(long)]
+    rest: bool,
     /// Walk a block of 40,000 items instead.
     #[arg(long)]
     walk: bool,
@@ -99,7 +102,7 @@ fn main() -> Result<()> {
 async fn day(flags: &Flags) -> Result<Vec<String>> {
     let length = Duration::from_secs(flags.seconds);
     let history = History::new(flags.seed, length);
-    let trace = Trace::new(&history, flags.seed, length, flags.rate);
+    let trace = Trace::new(&history, flags.seed, length, (flags.rate, flags.rest));
     eprintln!(
         "{} requests of {} clients for {} targets in {} s; {} changes of the chain",
         trace.requests.len(),
@@ -118,7 +121,7 @@ async fn day(flags: &Flags) -> Result<Vec<String>> {
     for name in names {
         let sandbox = history.sandbox();
         let upstream = serve(&sandbox).await?;
-        let Some(subject) = Subject::start(*name, upstream.address)? else {
+        let Some(subject) = Subject::start(*name, upstream.address, flags.rest)? else {
             lines.push(format!("{} is not installed.", name.title()));
             continue;
         };
@@ -139,7 +142,7 @@ async fn day(flags: &Flags) -> Result<Vec<String>> {
     let chain = oracle::needs(&trace, &mut truth, Told::Chain);
     let requests = trace.requests.len();
     lines.push(heading());
-    lines.push("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|".to_owned());
+    lines.push("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|".to_owned());
     lines.extend(rows.iter().map(Row::line));
     lines.push(needs_line("oracle, told of every answer", requests, best));
     lines.push(needs_line("oracle, told of blocks", requests, chain));
@@ -168,7 +171,7 @@ async fn serve(sandbox: &Sandbox) -> Result<Upstream> {
 
 fn heading() -> String {
     format!(
-        "| {:<28} | {:>8} | {:>6} | {:>8} | {:>6} | {:>6} | {:>6} | {:>6} | {:>8} | {:>6} | {:>6} | {:>5} | {:>5} |",
+        "| {:<28} | {:>8} | {:>6} | {:>8} | {:>6} | {:>6} | {:>6} | {:>6} | {:>6} | {:>8} | {:>6} | {:>6} | {:>5} | {:>5} |",
         "",
         "requests",
         "errors",
@@ -176,6 +179,7 @@ fn heading() -> String {
         "tokens",
         "txs",
         "blocks",
+        "rest",
         "polls",
         "up/asked",
         "oldest",
@@ -193,7 +197,7 @@ impl Row {
             counts,
         } = self;
         format!(
-            "| {:<28} | {:>8} | {:>6} | {:>8} | {:>6} | {:>6} | {:>6} | {:>6} | {:>8.3} | {:>6.2} | {:>6.2} | {:>5} | {:>5} |",
+            "| {:<28} | {:>8} | {:>6} | {:>8} | {:>6} | {:>6} | {:>6} | {:>6} | {:>6} | {:>8.3} | {:>6.2} | {:>6.2} | {:>5} | {:>5} |",
             name.title(),
             verdict.requests,
             verdict.errors,
@@ -201,6 +205,7 @@ impl Row {
             counts.token,
             counts.transaction,
             counts.block,
+            counts.other,
             counts.status,
             counts.total as f64 / verdict.requests as f64,
             verdict.oldest.as_secs_f64(),
@@ -213,12 +218,13 @@ impl Row {
 
 fn needs_line(title: &str, requests: usize, needs: Needs) -> String {
     format!(
-        "| {title:<28} | {requests:>8} | {:>6} | {:>8} | {:>6} | {:>6} | {:>6} | {:>6} | {:>8.3} | {:>6} | {:>6} | {:>5} | {:>5} |",
+        "| {title:<28} | {requests:>8} | {:>6} | {:>8} | {:>6} | {:>6} | {:>6} | {:>6} | {:>6} | {:>8.3} | {:>6} | {:>6} | {:>5} | {:>5} |",
         "",
         needs.total(),
         needs.tokens,
         needs.transactions,
         needs.blocks,
+        needs.rest,
         "",
         needs.total() as f64 / requests as f64,
         "",

@@ -35,11 +35,12 @@ pub(crate) struct Needs {
     pub(crate) tokens: u64,
     pub(crate) transactions: u64,
     pub(crate) blocks: u64,
+    pub(crate) rest: u64,
 }
 
 impl Needs {
     pub(crate) fn total(self) -> u64 {
-        self.tokens + self.transactions + self.blocks
+        self.tokens + self.transactions + self.blocks + self.rest
     }
 }
 
@@ -92,6 +93,7 @@ impl Oracle<'_, '_> {
                 let asked = self.have(&ask.to_string(), version);
                 self.needs.tokens += u64::from(asked);
             }
+            Ask::Rest(target) => self.needs.rest += u64::from(self.have(target, version)),
             Ask::Block {
                 block,
                 limit,
@@ -198,7 +200,8 @@ impl Oracle<'_, '_> {
             digest: self.truth.digest(target, version),
             epoch: self.epochs[version],
             total: page.total,
-            of_block: !page.results.is_empty(),
+            // What an inscription contains never changes.
+            of_block: !page.results.is_empty() || target.ends_with("/content"),
         };
         self.stored.insert(target.to_owned(), stored);
         true

@@ -34,7 +34,7 @@ const AT_A_TIME: usize = 16;
 /// Plays it twice and says what reached the upstream.
 pub(crate) async fn restart(seed: u64, length: Duration, rate: f64) -> Result<Vec<String>> {
     let history = History::new(seed, length);
-    let trace = Trace::new(&history, seed, length, rate);
+    let trace = Trace::new(&history, seed, length, (rate, false));
     let last = history.versions().len() - 1;
     let chain = &history.versions()[last];
     let is_final = |ask: &Ask| {

@@ -66,11 +66,13 @@ pub(crate) struct Subject {
 
 impl Subject {
     /// Starts one before the upstream; nothing where it is not installed.
-    pub(crate) fn start(name: Name, upstream: SocketAddr) -> Result<Option<Self>> {
+    /// `has_rest` is whether it passes on the rest of the API.
+    pub(crate) fn start(name: Name, upstream: SocketAddr, has_rest: bool) -> Result<Option<Self>> {
         match name {
             Name::Ordgate => {
                 let config = ordgate_config::text(upstream, Some(FRESH), None)?;
-                Self::ordgate(&config).map(Some)
+                let api = if has_rest { "api = \"all\"\n" } else { "" };
+                Self::ordgate(&format!("{api}{config}")).map(Some)
             }
             Name::NginxObey => Self::nginx(upstream, ""),
             Name::NginxFixed => Self::nginx(upstream, &fixed()),

@@ -11,10 +11,13 @@
 //! | linker | 8 % | comes to a transaction of some block by a link; often goes on to its block, by hash |
 //! | poller | 25 % | polls one token each other second; a few poll one that there is not |
 //! | waiter | 5 % | asks each second for a transaction of the next block until it is there, ten times at most |
+//! | wallet | with `--rest`, a third of all | shows etchings and their holders, balances, and inscriptions with their images, each time another |
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
+
+use ordgate::sandbox::Sandbox;
 
 use crate::ask::Ask;
 use crate::chance::{Chance, Zipf};
@@ -50,6 +53,9 @@ struct World<'h> {
     fame: Zipf,
     tickers: Vec<String>,
     ticker: Zipf,
+    /// Targets of the rest of the API, the most popular first.
+    rest: Vec<String>,
+    popular: Zipf,
 }
 
 enum Kind {
@@ -58,6 +64,7 @@ enum Kind {
     Linker(Linker),
     Poller { ticker: String },
     Waiter(Waiter),
+    Wallet,
 }
 
 #[derive(Default)]
@@ -91,12 +98,14 @@ struct Client {
 
 impl Kind {
     /// Share of all requests, and how long such a client waits between two.
-    const MIX: [(f64, Duration); 5] = [
+    const MIX: [(f64, Duration); 6] = [
         (0.50, Duration::from_millis(1500)),
         (0.12, Duration::from_millis(2000)),
         (0.08, Duration::from_millis(3000)),
         (0.25, Duration::from_millis(2000)),
         (0.05, Duration::from_millis(1000)),
+        // Half as many again as all others.
+        (0.50, Duration::from_millis(1000)),
     ];
 
     fn new(kind: usize, world: &World<'_>, chance: &mut Chance) -> Self {
@@ -107,17 +116,28 @@ impl Kind {
             3 => Self::Poller {
                 ticker: world.some_ticker(chance),
             },
-            _ => Self::Waiter(Waiter::default()),
+            4 => Self::Waiter(Waiter::default()),
+            _ => Self::Wallet,
         }
     }
 }
 
 impl Trace {
-    pub(crate) fn new(history: &History, seed: u64, length: Duration, rate: f64) -> Self {
+    /// Makes a trace; with the rest of the API for a third of all requests, if that is wanted.
+    pub(crate) fn new(
+        history: &History,
+        seed: u64,
+        length: Duration,
+        (rate, has_rest): (f64, bool),
+    ) -> Self {
+        let (kinds, rate) = match has_rest {
+            true => (6, rate / 1.5),
+            false => (5, rate),
+        };
         let world = World::new(history, seed);
         let mut clients = Vec::new();
         let mut turns = BinaryHeap::new();
-        for (kind, (share, wait)) in Kind::MIX.into_iter().enumerate() {
+        for (kind, (share, wait)) in Kind::MIX.into_iter().take(kinds).enumerate() {
             let count = (share * rate * wait.as_secs_f64()).ceil() as usize;
             for _ in 0..count {
                 let number = clients.len();
@@ -169,8 +189,11 @@ impl<'h> World<'h> {
             .iter()
             .filter_map(|path| Some(path.rsplit_once('/')?.1.to_owned()))
             .collect();
+        let rest = rest(first);
         Self {
             history,
+            popular: Zipf::new(rest.len(), 0.8),
+            rest,
             recent: Zipf::new(RECENT, 1.1),
             fame: Zipf::new(famous.len(), 1.0),
             famous,
@@ -207,6 +230,29 @@ impl<'h> World<'h> {
     }
 }
 
+/// Targets of the rest of the API, in an order that mixes their kinds. The inscriptions are of
+/// blocks that no reorg of the trace reaches.
+fn rest(sandbox: &Sandbox) -> Vec<String> {
+    let examples = sandbox.examples();
+    let first = examples.rest.iter().cloned();
+    let etchings = (1..20).flat_map(|number| {
+        let one = format!("/runes/v1/etchings/{number}");
+        let holders = format!("{one}/holders");
+        [one, format!("{holders}?limit=10&offset=10"), holders]
+    });
+    let balances = (0..60).map(|at| format!("/ordinals/v1/brc-20/balances/bc1q{at}"));
+    let ids = examples.transactions.iter().take(20);
+    let inscriptions = ids.flat_map(|path| {
+        let id = path.split('/').nth(4).unwrap_or_default();
+        let one = format!("/ordinals/v1/inscriptions/{id}i0");
+        [format!("{one}/content"), one]
+    });
+    let mut all: Vec<_> = etchings.chain(balances).chain(inscriptions).collect();
+    let mut chance = Chance::new(0x7265_7374);
+    all.sort_by_cached_key(|_| (chance.share() * 1e15) as u64);
+    first.chain(all).collect()
+}
+
 impl Client {
     /// Its next request, if it has one.
     fn next_request(&mut self, world: &World<'_>, version: usize) -> Option<Ask> {
@@ -222,6 +268,7 @@ impl Client {
                 ticker: ticker.clone(),
             }),
             Kind::Waiter(waiter) => waiter.next_request(world, version, chance, page),
+            Kind::Wallet => Some(Ask::Rest(world.rest[world.popular.pick(chance)].clone())),
         }
     }
 }

@@ -250,10 +250,10 @@ impl RouteEntry {
                 window: self
                     .pages
                     .then(|| self.upstream_page.unwrap_or(UPSTREAM_PAGE)),
-                segments: match self.response {
-                    // Nothing is known of the blocks that they name.
-                    ResponseSchema::Any => ChainSegments::default(),
-                    _ => ChainSegments::of(&params, &path),
+                // Nothing is known of the blocks that answers of any type name.
+                segments: match self.response == ResponseSchema::Any {
+                    true => ChainSegments::default(),
+                    false => ChainSegments::of(&params, &path),
                 },
                 derived_from: None,
             },
