@@ -3,8 +3,7 @@
 //! or a target that it cannot answer, gets few requests, however many clients send
 //! theirs.
 //!
-//! Invariants: nothing is remembered for longer than a minute; the number of
-//! keys is bounded.
+//! Invariants: no pause is longer than half a minute; the number of keys is bounded.
 //!
 //! Deliberately absent: the health of the upstream as a whole (`upstream::endpoint`).
 
@@ -31,17 +30,17 @@ pub(crate) struct FailureBackoff {
     keys: Mutex<HashMap<Box<[u8]>, FailedKey, RandomState>>,
 }
 
-#[derive(Clone)]
 struct FailedKey {
     failure: Failure,
     /// The number of failures in a row.
     count: u32,
-    at: Moment,
     until: Moment,
 }
 
 /// After this many failures in a row a key is still requested at once.
 const AT_ONCE: u32 = 3;
+/// A key that does not fail again for so long after its pause begins anew.
+const FORGOTTEN: Duration = Duration::from_secs(60);
 /// The most keys that are remembered. If there are more, all are forgotten: each may fail up
 /// to four times more before its next pause.
 const MOST: usize = 4096;
@@ -54,53 +53,34 @@ impl FailureBackoff {
         (failed.until > now).then(|| failed.failure.clone())
     }
 
-    /// How a key failed last, if it has not been answered since.
-    pub(crate) fn last(&self, key: &Key, now: Moment) -> Option<Failure> {
-        let keys = lock(&self.keys);
-        let failed = keys.get(key.as_bytes())?;
-        (!is_over(failed, now)).then(|| failed.failure.clone())
-    }
-
     /// Notes that a key has failed.
     pub(crate) fn fail(&self, key: &Key, failure: &Failure, now: Moment) {
-        if !is_remembered(failure) {
-            return;
-        }
-        let mut keys = lock(&self.keys);
-        let count = match keys.get(key.as_bytes()) {
-            Some(failed) if !is_over(failed, now) => failed.count.saturating_add(1),
-            Some(_) | None => 1,
-        };
-        // A target that is refused or unknown stays so for a while: the backoff begins at
-        // once.
-        let is_lasting = matches!(
+        // A target that is refused or unknown stays so for a while: the backoff begins at once.
+        let lasts = matches!(
             failure.reason,
             Reason::TargetRefused | Reason::WrongUpstream
         );
-        let least = match is_lasting {
-            true => AT_ONCE + 1,
-            false => 1,
-        };
-        let count = count.max(least);
-        if keys.len() >= MOST && !keys.contains_key(key.as_bytes()) {
-            keys.retain(|_, failed| !is_over(failed, now));
-            if keys.len() >= MOST {
-                keys.clear();
-            }
+        let is_of_target = lasts || failure.reason == Reason::AnswerTooLarge;
+        if !is_of_target && !failure.is_of_endpoint() {
+            // Failures of ordgate itself and of keys have pauses of their own.
+            return;
         }
-        let until = match count.checked_sub(AT_ONCE + 1) {
-            // Too few failures for a pause.
-            None => now,
-            Some(doubled) => {
-                let pause = ERROR_TTL.saturating_mul(2_u32.saturating_pow(doubled));
-                now + pause.min(MAX_ERROR_TTL)
-            }
+        let least = if lasts { AT_ONCE } else { 0 };
+        let mut keys = lock(&self.keys);
+        let known = keys.get(key.as_bytes());
+        let known = known.filter(|failed| now <= failed.until + FORGOTTEN);
+        let count = known.map_or(0, |failed| failed.count).max(least) + 1;
+        let pause = match count.checked_sub(AT_ONCE + 1) {
+            None => Duration::ZERO,
+            Some(doubled) => ERROR_TTL.saturating_mul(2_u32.saturating_pow(doubled)),
         };
+        if keys.len() >= MOST && !keys.contains_key(key.as_bytes()) {
+            keys.clear();
+        }
         let failed = FailedKey {
             failure: failure.clone(),
             count,
-            at: now,
-            until,
+            until: now + pause.min(MAX_ERROR_TTL),
         };
         keys.insert(key.as_bytes().into(), failed);
     }
@@ -117,21 +97,6 @@ impl FailureBackoff {
     pub(crate) fn len(&self) -> usize {
         lock(&self.keys).len()
     }
-}
-
-/// Whether a failure is too long ago to count as one in a row with the next.
-fn is_over(failed: &FailedKey, now: Moment) -> bool {
-    failed.until <= now && now.since(failed.at) > MAX_ERROR_TTL * 2
-}
-
-/// Whether the next request would load the upstream and fail in the same way.
-/// Failures of ordgate itself and of keys have pauses of their own.
-fn is_remembered(failure: &Failure) -> bool {
-    let is_of_target = matches!(
-        failure.reason,
-        Reason::AnswerTooLarge | Reason::TargetRefused | Reason::WrongUpstream
-    );
-    is_of_target || failure.is_of_endpoint()
 }
 
 #[cfg(test)]
@@ -211,17 +176,6 @@ mod tests {
             backoff.forget(&key("/a"));
             assert_eq!(backoff.len(), 0);
         }
-    }
-
-    #[test]
-    fn the_number_of_keys_is_bounded() {
-        let backoff = FailureBackoff::default();
-        for n in 0..MOST * 2 {
-            backoff.fail(&key(&format!("/{n}")), &SLOW, at(0));
-        }
-        assert!((MOST / 2..=MOST).contains(&backoff.len()));
-        backoff.fail(&key("/late"), &SLOW, at(60_001));
-        assert_eq!(backoff.len(), 1);
     }
 
     #[test]

@@ -15,14 +15,13 @@
 //!
 //! On routes in mode `chain`, an answer is applied to the chain's ledger before it is served
 //! (`ingest`), and after a new tip one request for a known block shows that all older
-//! responses stand, or that there was a reorg (`block_check`). On plain routes the rules are
+//! responses stand, or that there was a reorg (`check_blocks`). On plain routes the rules are
 //! in [`crate::cache`], each quoted beside its code; `plain` and its neighbours apply them.
 //!
 //! Invariants: no fetch waits for a fetch; an answer that a reorg has overtaken is neither
 //! stored nor served, but requested again; a client's disconnect cancels no fetch that others
 //! may wait for; only complete responses are stored; every wait has a deadline.
 
-mod block_check;
 mod body;
 mod exchange;
 mod fetch;
@@ -36,20 +35,18 @@ mod plain;
 mod purges;
 mod store;
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use foldhash::quality::RandomState;
 use http::{HeaderMap, Method, Request, StatusCode, Version};
 
 use crate::cache::key::Key;
 use crate::cache::outcome::Forward;
 use crate::cache::{Cache, JudgedResponse, StoredResponse};
 use crate::chain::Chain;
-use crate::clock::{Clock, Moment};
+use crate::clock::Clock;
 use crate::collapse::Collapse;
 use crate::connections::Activity;
 use crate::failure_backoff::FailureBackoff;
@@ -79,26 +76,18 @@ pub struct Fill {
     pub(crate) clock: Clock,
     /// Where responses are looked up that memory does not have.
     pub(crate) lower: LowerTiers,
-    /// What plain routes need of the configuration.
-    pub(crate) plain: PlainSettings,
-    /// The keys that failed recently.
-    pub(crate) failures: Arc<FailureBackoff>,
-    /// When it was last logged that a page cannot be cut from windows.
-    not_cut: LogInterval,
-    /// The keys, by their hashes, of plain routes whose last answer could not be shared, and
-    /// until when no request for them waits for another's answer. (Varnish calls this
-    /// hit-for-miss.)
-    unshared: Arc<Mutex<HashMap<u64, Moment, RandomState>>>,
-}
-
-/// What plain routes need of the configuration.
-pub(crate) struct PlainSettings {
     /// The proxies whose forwarding fields are believed.
     pub(crate) trust: TrustedProxies,
     /// The name of this process in the `via` of requests, by which it recognises
     /// requests that have already passed it. No other process has it, so two
     /// ordgates in a row are no loop.
     pub(crate) pseudonym: Arc<str>,
+    /// The keys that failed recently.
+    pub(crate) failures: Arc<FailureBackoff>,
+    /// When it was last logged that a page cannot be cut from windows.
+    not_cut: LogInterval,
+    /// The keys of plain routes whose last answer could not be shared.
+    unshared: Arc<Mutex<plain::Unshared>>,
 }
 
 /// What is to be fetched, and for whom.
@@ -117,7 +106,7 @@ pub(crate) struct Fetch {
     /// How urgent it is.
     pub(crate) priority: RequestPriority,
     /// Whether something was fetched for it, rather than for another that it waited for.
-    pub(crate) has_led: Arc<AtomicBool>,
+    pub(crate) has_led: AtomicBool,
 }
 
 /// A client's request, as received.
@@ -136,8 +125,8 @@ pub(crate) struct ClientRequest {
 pub(crate) enum Answer {
     /// A stored response, or one that could be.
     Stored(FillAnswer),
-    /// The same, while its body is still coming, which has this length.
-    Coming(FillAnswer, Body, Option<u64>),
+    /// The same, while its body is still coming.
+    Coming(FillAnswer, Body),
     /// An answer of the origin that is not stored, with its fields.
     Passed(StatusCode, HeaderMap, Body),
 }
@@ -185,6 +174,8 @@ pub(crate) enum AnswerSource {
 const MOST_ATTEMPTS: usize = 4;
 /// How long the first requests after a start wait for the first probe of the tip.
 const FIRST_PROBE: Duration = Duration::from_secs(1);
+/// How long a look-up in the state directory takes at most, and some more.
+const LOOK_UP: Duration = Duration::from_millis(200);
 
 impl Fill {
     /// What fetches under a configuration. After a reload it shares the fetches under way
@@ -196,7 +187,7 @@ impl Fill {
         (chain, upstreams): (Arc<Chain>, Arc<Upstreams>),
         clock: Clock,
         lower: LowerTiers,
-        plain: PlainSettings,
+        (trust, pseudonym): (TrustedProxies, Arc<str>),
     ) -> Arc<Self> {
         Arc::new(Self {
             failures: before.map_or_else(Arc::default, |fill| fill.failures.clone()),
@@ -209,7 +200,8 @@ impl Fill {
             upstreams,
             clock,
             lower,
-            plain,
+            trust,
+            pseudonym,
         })
     }
 
@@ -228,22 +220,25 @@ impl Fill {
             why,
             stored,
             priority,
-            has_led: Arc::default(),
+            has_led: AtomicBool::new(false),
         })
     }
 
-    /// The route of a key.
-    pub(crate) fn route(&self, key: &Key) -> Option<&Route> {
-        self.routes.get(key.route())
+    /// The route of a key, which is of its fill's table.
+    pub(crate) fn route(&self, key: &Key) -> &Route {
+        let route = self.routes.get(key.route());
+        route.expect("a request is routed by the table of its fill")
     }
 
     /// The longest time that [`Fetch::answer`] may take.
     pub(crate) fn longest_wait(&self, key: &Key) -> Duration {
+        let (lower, upstream) = (&self.lower, self.route(key).upstream.number);
+        let shared = lower.shared.as_ref();
+        let other_tiers = LOOK_UP + shared.map_or(Duration::ZERO, |shared| shared.fill_wait());
         // The leader has deadlines of its own; the last second is for a leader whose
         // runtime has stopped.
-        let upstream = self.route(key).map_or(0, |route| route.upstream.number);
-        let upstream = self.upstreams.client(upstream).max_wait();
-        upstream + FIRST_PROBE + self.lower.longest_wait() + Duration::from_secs(1)
+        let upstream = self.upstreams.client(upstream).max_wait() + Duration::from_secs(1);
+        FIRST_PROBE + other_tiers + lower.stale_wait + upstream
     }
 
     /// Whether all that would be requested for a key is being fetched.

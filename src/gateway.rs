@@ -134,9 +134,7 @@ impl Gateway {
             Ok(NextStep::Done(response, kind)) => {
                 ResponseFuture::Done(Some(self.finish(asked, kind, None, response)))
             }
-            Ok(NextStep::Fetch(..))
-                if hop::has_passed(request.headers(), &self.fill.plain.pseudonym) =>
-            {
+            Ok(NextStep::Fetch(..)) if hop::has_passed(request.headers(), &self.fill.pseudonym) => {
                 self.refuse(asked, request.body(), &Reason::Loop.into())
             }
             Ok(NextStep::Fetch(lookup, why, stored)) => {

@@ -250,7 +250,7 @@ impl Server {
             admin = %self.admin,
             upstreams = upstreams.collect::<Vec<_>>().join(", "),
             state_directory = gateway.state.answers.is_on(),
-            shared_engine = gateway.fill.lower.has_engine(),
+            shared_engine = shared.is_some_and(|shared| shared.has_engine()),
             replicas = shared.map_or(1, |shared| shared.replicas()),
             "ordgate has started"
         );

@@ -109,28 +109,6 @@ async fn after_a_leader_without_a_value_its_followers_may_lead() {
     assert!(collapse.is_empty());
 }
 
-#[test]
-fn followers_on_other_runtimes_get_the_value() {
-    let collapse = Collapse::new();
-    let leader = lead(&collapse, "/a");
-    let threads: Vec<_> = (0..4)
-        .map(|_| {
-            let follower = follow(&collapse, "/a");
-            std::thread::spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_time()
-                    .build()
-                    .unwrap();
-                runtime.block_on(async { follower.wait(long()).await })
-            })
-        })
-        .collect();
-    leader.finish(9);
-    for thread in threads {
-        assert_eq!(thread.join().unwrap(), Ok(9));
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn each_follower_has_its_own_wait() {
     let collapse = Collapse::new();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, TRANSFER_ENCODING};
 use http::{HeaderMap, Version};
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep, timeout, timeout_at};
@@ -87,10 +87,6 @@ impl Body for PacedBody {
     fn is_end_stream(&self) -> bool {
         self.body.is_end_stream()
     }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 /// The length of the body, if announced. Leaves at most one `content-length` field, so
@@ -129,8 +125,9 @@ pub(super) fn is_event_stream(fields: &HeaderMap) -> bool {
     let media = fields.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let media = media.and_then(|media| media.split(|byte| *byte == b';').next());
     media.is_some_and(|media| {
-        let media = media.trim_ascii();
-        media.eq_ignore_ascii_case(b"text/event-stream")
+        media
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"text/event-stream")
     })
 }
 

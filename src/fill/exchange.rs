@@ -28,7 +28,7 @@ use crate::wire::Body;
 use crate::wire::stream::{BodyReader, collect};
 
 /// ordgate's name in the `via` of responses. In that of requests it has a name of its own
-/// for each process ([`PlainSettings::pseudonym`](super::PlainSettings::pseudonym)).
+/// for each process ([`Fill::pseudonym`](super::Fill::pseudonym)).
 const NAME: &str = "ordgate";
 
 /// What came of a fetch.
@@ -96,7 +96,7 @@ impl Fetch {
     ) -> Result<Option<Fetched>, Failure> {
         let (fill, route) = (&self.fill, self.route());
         let (is_typed, number) = (self.is_typed(), route.upstream.number);
-        let (mut fields, validates) = self.request_fields(unconditional, body.is_some());
+        let (mut fields, validates) = self.request_fields(unconditional);
         let body = match body {
             None => None,
             Some(body) => {
@@ -207,7 +207,7 @@ impl Fetch {
         if !fits {
             let body = Body::Streamed(Box::new(BodyReader::of(body, left)));
             let all = self.not_shared(begun.stored.status);
-            return Fetched::new(Ok(Answer::Coming(begun, body, left)), all);
+            return Fetched::new(Ok(Answer::Coming(begun, body)), all);
         }
         let (collector, reader) = collect(left);
         // From the first byte, also if its client leaves before it gets the head.
@@ -238,8 +238,7 @@ impl Fetch {
             }
             Some(Err(failure)) => Fetched::by_all(Err(failure)),
             Some(Ok(Read::TooMuch | Read::Closed)) | None => {
-                let body = Body::Streamed(Box::new(reader));
-                let answer = Answer::Coming(begun, body, left);
+                let answer = Answer::Coming(begun, Body::Streamed(Box::new(reader)));
                 Fetched {
                     rest: Some(collecting),
                     ..Fetched::new(Ok(answer), None)

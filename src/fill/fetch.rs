@@ -24,7 +24,7 @@ use crate::chain::{Freshness, Progress};
 use crate::clock::Moment;
 use crate::collapse::{FetchError, Follow, Lead, Mark, Role, Wait};
 use crate::reason::Reason;
-use crate::route::Route;
+use crate::route::{HeaderMode, Route};
 use crate::trace;
 use crate::trace::steps::{StepTimer, UpstreamStep};
 use crate::upstream::{Failure, RequestBody};
@@ -37,13 +37,17 @@ impl Fetch {
     }
 
     pub(crate) fn route(&self) -> &Route {
-        let route = self.fill.routes.get(self.key().route());
-        route.expect("a request is routed by the table of its fill")
+        self.fill.route(self.key())
     }
 
     /// The tip of its route.
     pub(super) fn tip(&self) -> &Tip {
         self.fill.chain.tip(self.route().cache.tip)
+    }
+
+    /// Whether its route passes no field of a client.
+    pub(super) fn is_typed(&self) -> bool {
+        self.route().headers == HeaderMode::Typed
     }
 
     /// Whether it is on a plain route.
@@ -99,16 +103,12 @@ impl Fetch {
     /// Fetches a key that its answer is made of, or waits for the fetch that is under way. Fails
     /// when the wait is over, or at once where the key has failed repeatedly.
     pub(super) async fn fetch(&self, key: &Key, wait: Wait) -> FillResult {
-        let fetch = Arc::new(Self {
-            fill: self.fill.clone(),
-            lookup: key.clone().into(),
-            request: ClientRequest::own(),
-            why: Forward::UriMiss,
-            stored: None,
-            priority: self.priority,
-            has_led: self.has_led.clone(),
-        });
-        match fetch.share(wait).await? {
+        let what = (key.clone().into(), Forward::UriMiss, None);
+        let fetch = (self.fill).fetch_for(ClientRequest::own(), what, self.priority);
+        let answer = fetch.share(wait).await;
+        let has_led = fetch.has_led.load(Relaxed);
+        self.has_led.fetch_or(has_led, Relaxed);
+        match answer? {
             Answer::Stored(found) => Ok(found),
             Answer::Coming(..) | Answer::Passed(..) => Err(Failure::new(Reason::Internal)),
         }
@@ -135,11 +135,9 @@ impl Fetch {
                     // response that the origin does not let caches store.
                     let lead = self.clone().lead(lead, give, round > 0);
                     tokio::spawn(trace::inherit(lead));
-                    return match timeout_at(wait.deadline, take).await {
-                        Ok(Ok(answer)) => answer,
-                        Ok(Err(_dropped)) => Err(FetchError::Abandoned.into()),
-                        Err(_elapsed) => Err(FetchError::TooLate.into()),
-                    };
+                    let answer = timeout_at(wait.deadline, take).await;
+                    let answer = answer.unwrap_or(Ok(Err(FetchError::TooLate.into())));
+                    return answer.unwrap_or(Err(FetchError::Abandoned.into()));
                 }
                 Role::Follow(follow) => follow,
             };
@@ -191,28 +189,22 @@ impl Fetch {
     /// Fetches for all that wait. The fetch belongs to no connection; the leader's own
     /// client has its answer through `give`, as soon as it begins.
     async fn lead(self: Arc<Self>, lead: Lead<Announced>, give: Give, again: bool) {
-        let Fetched { own, all, rest } = self.obtain(again).await;
+        let Fetched { own, mut all, rest } = self.obtain(again).await;
+        let mut own = Some((give, own));
         // Fails if the client has disconnected.
-        let give = |own| drop(give.send(own));
-        let end = |lead: Lead<Announced>, all: Announced| {
-            let (failures, key) = (&self.fill.failures, self.key());
-            match &all {
-                Some(Err(failure)) => failures.fail(key, failure, self.fill.clock.now()),
-                Some(Ok(_)) | None => failures.forget(key),
-            }
-            lead.finish(all);
-        };
-        match rest {
-            None => {
-                end(lead, all);
-                give(own);
-            }
-            Some(collecting) => {
-                give(own);
-                lead.coming();
-                end(lead, collecting.run().await);
-            }
+        let mut give = || own.take().map(|(give, own)| give.send(own));
+        if let Some(collecting) = rest {
+            give();
+            lead.coming();
+            all = collecting.run().await;
         }
+        let (failures, key) = (&self.fill.failures, self.key());
+        match &all {
+            Some(Err(failure)) => failures.fail(key, failure, self.fill.clock.now()),
+            Some(Ok(_)) | None => failures.forget(key),
+        }
+        lead.finish(all);
+        give();
     }
 
     /// What is found in memory by now, in the state directory, at another replica, or upstream.
@@ -261,20 +253,6 @@ impl Fetch {
         }
     }
 
-    /// Whether a request goes to the upstream for it.
-    pub(crate) fn is_sent(&self) -> bool {
-        !self.fill.requests(self.key()).is_empty()
-    }
-
-    /// Why it could not be sent now, or how the last one for its key has failed.
-    pub(crate) fn held(&self) -> Option<Failure> {
-        let (fill, now) = (&self.fill, self.fill.clock.now());
-        let requests = fill.requests(self.key());
-        let failed = requests.iter().find_map(|key| fill.failures.last(key, now));
-        let upstream = fill.upstreams.get(self.route().upstream.number);
-        failed.or_else(|| upstream.held(self.priority.client))
-    }
-
     /// The stale response that may answer though the upstream has not, or with an error (RFC
     /// 5861 §4, RFC 9111 §4.2.4). Not one that was purged meanwhile, or whose height and hash a
     /// reorg has separated.
@@ -290,20 +268,18 @@ impl Fetch {
         (is_usable && !is_purged()).then(|| stale.clone())
     }
 
-    /// Fetches again what is stale, for nobody in particular, unless a fetch is under way, the
-    /// last ones have failed, or the answer could not be shared.
+    /// Fetches again what is stale, for nobody in particular, unless a fetch is under way, or the
+    /// answer could not be shared.
     pub(crate) fn refresh(&self) {
         let (fill, own) = (&self.fill, self.revalidation());
-        let (keys, now) = (fill.requests(own.key()), fill.clock.now());
-        let has_failed = |key: &Key| fill.failures.recent(key, now).is_some();
-        if own.joins() || keys.iter().any(has_failed) {
+        let Some(key) = own.shared_key().filter(|_| !own.joins()) else {
             return;
-        }
+        };
         self.has_led.store(true, Relaxed);
         if !own.is_plain() {
             let wait = Wait::until(Instant::now() + fill.longest_wait(own.key()));
             tokio::spawn(async move { own.answer(None, wait).await });
-        } else if let Some(key) = own.shared_key()
+        } else if fill.failures.recent(own.key(), fill.clock.now()).is_none()
             && let Role::Lead(lead) = fill.collapse.join(&key, fill.mark(own.key()))
         {
             // It follows nobody: if that answer cannot be shared, it would be sent for nobody.
@@ -315,11 +291,11 @@ impl Fetch {
 impl Fill {
     /// Where a key is in the order of purges and epochs.
     fn mark(&self, key: &Key) -> Mark {
-        let route = self.route(key);
-        let route = route.filter(|route| route.cache.mode == Mode::Chain);
+        let (mode, tip) = (self.route(key).cache.mode, self.route(key).cache.tip);
+        let epoch = (mode == Mode::Chain).then(|| self.chain.tip(tip).view().epoch);
         Mark {
             purges: self.cache.store().purges(),
-            epoch: route.map_or(0, |route| self.chain.tip(route.cache.tip).view().epoch),
+            epoch: epoch.unwrap_or_default(),
         }
     }
 

@@ -9,11 +9,11 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::HeaderMap;
 use http::header::{
-    CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
-    IF_NONE_MATCH, RANGE, TRAILER, TRANSFER_ENCODING,
+    EXPECT, FORWARDED, HOST, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, RANGE,
+    TRAILER,
 };
-use http::{HeaderMap, Method};
 
 use super::{Fetch, Fill};
 use crate::cache::StoredResponse;
@@ -99,20 +99,15 @@ fn forwarding(hops: &[IpAddr]) -> HeaderMap {
         // RFC 7239 §6: an IPv6 address is in brackets, and so in quotes.
         IpAddr::V6(v6) => format!("for=\"[{v6}]\""),
     };
-    let joined = |text: &dyn Fn(&IpAddr) -> String| {
-        let all: Vec<_> = hops.iter().map(text).collect();
-        all.join(", ")
-    };
-    let client = hops.first().map(ToString::to_string).unwrap_or_default();
+    let plain: Vec<_> = hops.iter().map(ToString::to_string).collect();
+    let elements: Vec<_> = hops.iter().map(element).collect();
     let fields = [
-        (X_FORWARDED_FOR, joined(&ToString::to_string)),
-        (FORWARDED, joined(&element)),
-        (X_REAL_IP, client),
+        (X_FORWARDED_FOR, plain.join(", ")),
+        (FORWARDED, elements.join(", ")),
+        (X_REAL_IP, plain.first().cloned().unwrap_or_default()),
     ];
-    let fields = fields
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, HeaderValue::try_from(value).ok()?)));
-    fields.collect()
+    let valid = |(name, value)| Some((name, HeaderValue::try_from(value).ok()?));
+    fields.into_iter().filter_map(valid).collect()
 }
 
 impl Fill {
@@ -137,7 +132,7 @@ impl Fill {
                 && !is_misleading(name.as_str())
                 && route.passes(name)
         });
-        fields.extend(forwarding(&self.plain.trust.hops(peer, own)));
+        fields.extend(forwarding(&self.trust.hops(peer, own)));
         fields
     }
 }
@@ -152,29 +147,18 @@ pub(super) fn has_conditions(fields: &HeaderMap) -> bool {
 impl Fetch {
     /// The fields that go to the upstream, and whether they ask for a validation of stored
     /// responses. `unconditional` leaves out all conditions.
-    pub(super) fn request_fields(&self, unconditional: bool, has_body: bool) -> (HeaderMap, bool) {
-        let request = &self.request;
-        let mut fields = self.sent();
-        hop::add_via(&mut fields, request.version, &self.fill.plain.pseudonym);
-        if has_body && !fields.contains_key(CONTENT_LENGTH) {
-            // Without it, hyper would send a GET without its body.
-            let chunked = HeaderValue::from_static("chunked");
-            fields.insert(TRANSFER_ENCODING, chunked);
-        }
-        let mut validates = false;
-        let is_safe = matches!(request.method, Method::GET | Method::HEAD);
-        if self.route().cache.mode == Mode::Respect && is_safe && !has_body {
-            if unconditional {
-                for name in CONDITIONS {
-                    fields.remove(name);
-                }
-            } else if self.stored.is_some() {
-                let chosen = self.validated().and_then(|chosen| chosen.origin());
-                let chosen = chosen.map(|origin| &origin.map);
-                validates = make_conditional(&mut fields, chosen);
+    pub(super) fn request_fields(&self, unconditional: bool) -> (HeaderMap, bool) {
+        let (mut fields, mut validates) = (self.sent(), false);
+        hop::add_via(&mut fields, self.request.version, &self.fill.pseudonym);
+        if unconditional {
+            for name in CONDITIONS {
+                fields.remove(name);
             }
-            // Otherwise the client's own conditions go up.
+        } else if self.route().cache.mode == Mode::Respect && self.stored.is_some() {
+            let chosen = self.validated().and_then(|chosen| chosen.origin());
+            validates = make_conditional(&mut fields, chosen.map(|origin| &origin.map));
         }
+        // Otherwise the client's own conditions go up.
         (fields, validates)
     }
 

@@ -2,27 +2,33 @@
 //! applied to the chain's ledger first, and stored with the finality class and the epoch that
 //! follow; in mode `override` for the time of its status. JSON was read whole by then. An answer
 //! of any content type ([`Fetch::begin`]) may still be coming; it is [`Fetch::complete`] later.
+//! And the requests for blocks by which the ledger learns whether what is stored still stands.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, ETAG};
 use http::{HeaderValue, StatusCode};
+use tokio::time::Instant;
 
 use super::exchange::{Fetched, Head};
-use super::{Announced, AnswerSource, Fetch, Fill, FillAnswer};
+use super::{Announced, Answer, AnswerSource, ClientRequest, Fetch, Fill, FillAnswer};
 use crate::cache::directives::Directives;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
+use crate::cache::outcome::Forward;
 use crate::cache::policy::Mode;
 use crate::cache::purge::{CheckedPurge, PurgeSubject};
 use crate::cache::validator::etag;
 use crate::cache::{StoredFields, StoredResponse};
 use crate::chain::freshness::Epoch;
 use crate::chain::ledger::Observation;
-use crate::chain::{ChainStamp, Class, TransactionLocation};
+use crate::chain::{ChainStamp, Class, Progress, TipNumber, TransactionLocation};
+use crate::collapse::Wait;
 use crate::pages::{BodyIndex, Hash, Page, hash};
+use crate::route::Route;
 use crate::route::canonical::{BlockReference, block, is_whole_list, page as page_of, segment};
+use crate::upstream::{Priority, RequestPriority};
 
 impl Fetch {
     /// In mode `chain`: applies an answer to the ledger, and stores it, under the block's height
@@ -227,7 +233,7 @@ impl Fill {
 
     /// Notes which transactions are in a window of their block.
     fn note_transactions(&self, key: &Key, stored: &StoredResponse) {
-        let (Some(page), Some(route)) = (stored.page.as_deref(), self.route(key)) else {
+        let (route, Some(page)) = (self.route(key), stored.page.as_deref()) else {
             return;
         };
         let (Some(size), [block]) = (route.chain.window, &page.blocks[..]) else {
@@ -245,6 +251,65 @@ impl Fill {
             let txs = page.txs.iter().map(|part| part.tx);
             self.chain.note_transactions(location, txs);
         }
+    }
+}
+
+/// Asking for the blocks that tell whether what is stored still stands: after a new tip, after an
+/// answer that contradicts what is known, and after a start with stored answers. Which blocks,
+/// and what follows, is the ledger's matter ([`crate::chain::ledger`]).
+impl Fill {
+    /// Asks for blocks until a check of a tip has ended, or one has no answer: then the next
+    /// call, after the next status, asks for the same one again. The answers go to the ledger
+    /// as those of clients' requests do. Its priority is that of a revalidation, since the
+    /// budget reserved for statuses is for their pace.
+    pub async fn check_blocks(self: &Arc<Self>, tip: TipNumber) {
+        let chain = self.chain.tip(tip);
+        let Ok(_alone) = chain.state.checking.try_lock() else {
+            return;
+        };
+        while let Some(check) = chain.read(|ledger| ledger.check()) {
+            let Some(key) = self.block_key(tip, check.0) else {
+                let now = self.clock.now();
+                return chain.change(|ledger| ledger.cannot_check(now));
+            };
+            if !self.ask_block(&key).await || chain.read(|ledger| ledger.check()) == Some(check) {
+                return chain.advance(Progress::Unanswered);
+            }
+        }
+    }
+
+    /// The same, while the caller goes on.
+    pub(crate) fn check_blocks_aside(self: &Arc<Self>, tip: TipNumber) {
+        let fill = self.clone();
+        tokio::spawn(async move { fill.check_blocks(tip).await });
+    }
+
+    /// Requests a key that shows a block. Returns whether there was an answer.
+    async fn ask_block(self: &Arc<Self>, key: &Key) -> bool {
+        let priority = RequestPriority {
+            purpose: "block-check",
+            ..RequestPriority::own(Priority::Revalidation)
+        };
+        let what = (key.clone().into(), Forward::Request, None);
+        let fetch = self.fetch_for(ClientRequest::own(), what, priority);
+        let wait = Wait::until(Instant::now() + self.longest_wait(key));
+        // Another's fetch of the key may have found it in memory.
+        let from = match fetch.share(wait).await {
+            Ok(Answer::Stored(found)) => Some(found.from),
+            Ok(Answer::Coming(..) | Answer::Passed(..)) | Err(_) => None,
+        };
+        matches!(from, Some(AnswerSource::Upstream { .. }))
+    }
+
+    /// The key that shows the block at a height by its first item, which no client's request
+    /// waits for; on one of a tip's routes that list whole blocks.
+    fn block_key(&self, tip: TipNumber, height: u32) -> Option<Key> {
+        let lists_blocks = |route: &&Route| {
+            let is_of_tip = route.cache.mode == Mode::Chain && route.cache.tip == tip;
+            is_of_tip && route.chain.segments.block.is_some()
+        };
+        let mut routes = self.routes.routes().iter().filter(lists_blocks);
+        routes.find_map(|route| route.key_of_block(height, 1, 0))
     }
 }
 

@@ -16,7 +16,6 @@ use super::{AnswerSource, Fetch, Fill, FillAnswer, FillResult};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::metadata::ClientFreshness;
-use crate::cache::policy::Mode;
 use crate::cache::purge::CheckedPurge;
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class, Progress};
@@ -43,24 +42,6 @@ pub(crate) struct LowerTiers {
     pub(crate) stale_wait: Duration,
 }
 
-impl LowerTiers {
-    /// Whether replicas share an engine.
-    pub(crate) fn has_engine(&self) -> bool {
-        self.shared
-            .as_ref()
-            .is_some_and(|shared| shared.has_engine())
-    }
-
-    /// The longest that a look-up may take.
-    pub(super) fn longest_wait(&self) -> Duration {
-        let shared = self.shared.as_ref();
-        let fill_wait = shared.map_or(Duration::ZERO, |shared| shared.fill_wait());
-        LOOK_UP + self.stale_wait + fill_wait
-    }
-}
-
-/// How long a look-up takes at most, and some more.
-const LOOK_UP: Duration = Duration::from_millis(200);
 /// How long replicas keep a response for each other at most.
 const LONGEST: Duration = Duration::from_hours(24);
 /// The most bytes of a body that another replica gives.
@@ -82,31 +63,24 @@ impl Fill {
         }
     }
 
-    /// Gives other replicas what was fetched. Without it, another of them fetches.
+    /// Gives other replicas what was fetched, with the tip at which it was. Without it, another of
+    /// them fetches.
     pub(super) async fn give(&self, lock: FillLock, found: &FillResult) {
-        let Ok(found) = found else {
+        let Ok(FillAnswer { stored, from }) = found else {
             return;
         };
-        match found.from == (AnswerSource::Upstream { stored: true }) {
-            true => {
-                let response = self.shared_response(&found.stored);
-                let lasts = found.stored.lifetime.min(LONGEST);
-                lock.put(&response, lasts).await;
-            }
-            false => lock.not_stored().await,
+        if *from != (AnswerSource::Upstream { stored: true }) {
+            return lock.not_stored().await;
         }
-    }
-
-    /// A response as other replicas have it.
-    fn shared_response(&self, stored: &StoredResponse) -> SharedResponse {
-        let mark = stored.stamp.as_ref().and_then(|stamp| {
+        let tip = stored.stamp.as_ref().and_then(|stamp| {
             let (epoch, mark) = self.chain.tip(stamp.tip).read(|ledger| ledger.tip_mark())?;
             (stamp.epoch == epoch).then_some(mark)
         });
-        SharedResponse {
-            tip: mark.unwrap_or_default(),
+        let response = SharedResponse {
+            tip: tip.unwrap_or_default(),
             value: encode(&self.value_of(stored), &[]),
-        }
+        };
+        lock.put(&response, stored.lifetime.min(LONGEST)).await;
     }
 
     /// Whether a response to a key is kept, for `/explain`.
@@ -128,10 +102,7 @@ impl Fill {
         let stamp = stored.stamp.as_ref();
         let is_worth_it = match stamp {
             Some(stamp) => stamp.class == Class::Final && stamp.heights.is_some(),
-            None => {
-                let mode = self.route(key).map(|route| route.cache.mode);
-                mode == Some(Mode::Override) && !stored.lifetime.is_zero()
-            }
+            None => !stored.lifetime.is_zero(),
         };
         let row = names.row_key(key).filter(|_| is_worth_it);
         let Some(key) = row.filter(|_| answers.is_on()) else {
@@ -162,7 +133,6 @@ impl Fill {
             content_type: stored.content_type().as_bytes().to_vec(),
             received: self.wall_millis(stored.received),
             lifetime: stored.lifetime,
-            took: stored.took,
             is_encodable: stored.is_encodable,
             class: stored.stamp.as_ref().map(|stamp| stamp.class),
             heights: stored.stamp.as_ref().and_then(|stamp| stamp.heights),
@@ -190,10 +160,10 @@ impl Fetch {
         if let Some(found) = self.recall_kept(purge).await {
             return Ok(found);
         }
-        let named = fill.lower.names.shared_key(key);
-        let (Some(shared), Some(generation), Some(named)) = (shared, generation, named) else {
+        let (Some(shared), Some(generation)) = (shared, generation) else {
             return Err(None);
         };
+        let named = fill.lower.names.shared_key(key).ok_or(None)?;
         let usable = |found: &SharedResponse| self.use_shared(found, purge);
         let stored = match shared.responses.look_up(&named, generation, usable).await {
             LookUp::Found(stored) => Arc::new(stored),
@@ -323,7 +293,6 @@ impl Fetch {
         Some(StoredResponse {
             received: now.before(age),
             lifetime,
-            took: value.took,
             page: is_page.then(|| Page::read(&value.body)).flatten(),
             is_encodable: value.is_encodable,
             checked: CheckedPurge::at(purge),

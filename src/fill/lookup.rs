@@ -89,25 +89,23 @@ impl Fill {
         match stored.page.as_deref().map_or(&[][..], |page| &page.blocks) {
             [block] => block.hash == *requested,
             // An empty page mentions no block: the hash must still be at that height.
-            [] | [_, _, ..] => self
-                .route(by_hash)
-                .is_some_and(|route| self.lookup_key(route, by_hash.clone()) == *lookup),
+            [] | [_, _, ..] => self.lookup_key(self.route(by_hash), by_hash.clone()) == *lookup,
         }
     }
 
     /// The key that an answer is stored under: by height, where the request was by hash
     /// and the answer shows the block's height.
     pub(crate) fn own_key(&self, key: &Key, stored: &StoredResponse) -> Key {
-        let by_height = self.route(key).and_then(|route| {
-            let (at, requested) = requested_hash(route, key)?;
+        let by_height = || {
+            let (at, requested) = requested_hash(self.route(key), key)?;
             match &stored.page.as_deref()?.blocks[..] {
                 [block] if block.hash == requested => {
                     with_segment(key, at, &block.height.to_string())
                 }
                 _ => None,
             }
-        });
-        by_height.unwrap_or_else(|| key.clone())
+        };
+        by_height().unwrap_or_else(|| key.clone())
     }
 }
 

@@ -24,8 +24,8 @@ use crate::upstream::{Settings, Upstreams};
 pub(crate) struct StoredNames {
     /// By the numbers of the routes: the name, and the digest of the route's meaning.
     routes: BTreeMap<u16, [Arc<str>; 2]>,
-    /// By the numbers of the tips: the name, and the digest of the tip's meaning.
-    tips: Vec<[Arc<str>; 2]>,
+    /// By the numbers of the tips: the digest of the tip's meaning.
+    tips: Vec<Arc<str>>,
 }
 
 impl StoredNames {
@@ -34,18 +34,16 @@ impl StoredNames {
     pub(crate) fn of(table: &RouteTable, upstreams: &Upstreams, chain: &Chain) -> Self {
         let sources = chain.tips().map(|(_, tip)| &tip.source);
         let settings = |number| &upstreams.get(number).settings;
-        let tips: Vec<[Arc<str>; 2]> = sources
-            .map(|source| {
-                let asked = upstream(settings(source.upstream));
-                let meaning = (&source.name, &source.path, asked);
-                [(*source.name).into(), hex_digest(&format!("{meaning:?}"))]
-            })
-            .collect();
+        let tips = sources.map(|source| {
+            let asked = upstream(settings(source.upstream));
+            hex_digest(&format!("{:?}", (&source.name, &source.path, asked)))
+        });
+        let tips: Vec<_> = tips.collect();
         let depth = chain.finality.final_depth;
         let route = |route: &Route| {
             let tip = tips.get(usize::from(route.cache.tip));
             let tip = tip.filter(|_| route.cache.mode == Mode::Chain);
-            let tip = tip.map(|[_, meaning]| (meaning, depth));
+            let tip = tip.map(|meaning| (meaning, depth));
             let asked = upstream(settings(route.upstream.number));
             let meaning = format!("{} {asked:?} {tip:?}", route.meaning());
             let both = [route.name.as_ref().into(), hex_digest(&meaning)];
@@ -70,13 +68,13 @@ impl StoredNames {
     /// What the response to a key is found by among replicas.
     pub(super) fn shared_key(&self, key: &Key) -> Option<Vec<u8>> {
         let [name, meaning] = self.routes.get(&key.route())?;
-        let whole = format!("{name} {meaning} {}", key.target());
-        Some(hex_digest(&whole).as_bytes().to_vec())
+        let whole = hex_digest(&format!("{name} {meaning} {}", key.target()));
+        Some(whole.as_bytes().to_vec())
     }
 
     /// The digest of a tip.
     pub(super) fn tip(&self, tip: TipNumber) -> Option<&Arc<str>> {
-        self.tips.get(usize::from(tip)).map(|[_, meaning]| meaning)
+        self.tips.get(usize::from(tip))
     }
 
     /// The digest of all names and meanings, by their numbers.
@@ -101,27 +99,29 @@ impl StoredNames {
 
     /// A purge by names. One that cannot be said by them purges more.
     pub(super) fn rows(&self, purge: &Purge) -> Vec<PurgeRows> {
-        let route = |number: &u16| Some(self.routes.get(number)?[0].to_string());
+        self.named(purge).unwrap_or_else(|| vec![PurgeRows::All])
+    }
+
+    fn named(&self, purge: &Purge) -> Option<Vec<PurgeRows>> {
+        let name = |number: &u16| Some(self.routes.get(number)?[0].to_string());
         let whole = |route, target: &str| PurgeRows::Targets {
             route,
             range: target.to_owned()..=target.to_owned(),
         };
-        let rows = match purge {
-            Purge::All | Purge::Text(_) => None,
-            Purge::Route(of) => route(of).map(|route| vec![PurgeRows::below(route, String::new())]),
-            Purge::Target { route: of, target } => {
-                route(of).map(|route| vec![whole(route, target)])
-            }
-            Purge::Path { route: of, path } => route(of).map(|route| {
-                let below = PurgeRows::below(route.clone(), format!("{path}?"));
-                vec![whole(route, path), below]
-            }),
-            Purge::Heights { tip, from, to } => {
-                let (tip, from, to) = (tip.and_then(|tip| self.tip(tip)).cloned(), *from, *to);
-                Some(vec![PurgeRows::Heights { tip, from, to }])
-            }
-        };
-        rows.unwrap_or_else(|| vec![PurgeRows::All])
+        Some(match purge {
+            Purge::All | Purge::Text(_) => return None,
+            Purge::Route(of) => vec![PurgeRows::below(name(of)?, String::new())],
+            Purge::Target { route, target } => vec![whole(name(route)?, target)],
+            Purge::Path { route, path } => vec![
+                whole(name(route)?, path),
+                PurgeRows::below(name(route)?, format!("{path}?")),
+            ],
+            Purge::Heights { tip, from, to } => vec![PurgeRows::Heights {
+                tip: tip.and_then(|tip| self.tip(tip)).cloned(),
+                from: *from,
+                to: *to,
+            }],
+        })
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
         let both = |name: &str| [name.into(), format!("digest of {name}").into()];
         StoredNames {
             routes: [(3, both("blocks")), (4, both("tokens"))].into(),
-            tips: vec![both("ordinals"), both("runes")],
+            tips: vec!["ordinals".into(), "runes".into()],
         }
     }
 

@@ -273,7 +273,7 @@ impl Fill {
 
     /// The keys of the windows that a page is cut from; none where it is not cut.
     pub(crate) fn windows_of(&self, key: &Key) -> Vec<Key> {
-        let list = self.route(key).and_then(|route| List::of(key, route));
+        let list = List::of(key, self.route(key));
         let windows = list.iter().flat_map(List::windows);
         windows.map(|(_, key)| key).collect()
     }
@@ -284,7 +284,7 @@ impl Fill {
         if self.cut_transaction(key).is_some() {
             return Vec::new();
         }
-        let list = self.route(key).and_then(|route| List::of(key, route));
+        let list = List::of(key, self.route(key));
         let Some(wanted) = list.and_then(|list| self.wanted(&list)) else {
             return vec![key.clone()];
         };
@@ -320,7 +320,7 @@ impl Fill {
     /// The transaction that a key requests, and the window of its block in which it
     /// was last seen, with the window's key.
     fn transaction_window(&self, key: &Key) -> Option<(Hash, TransactionLocation, Key)> {
-        let route = self.route(key)?;
+        let route = self.route(key);
         let source = usize::from(route.chain.derived_from?);
         let source = self.routes.routes().get(source)?;
         let size = u64::from(source.chain.window?.get());

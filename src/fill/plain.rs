@@ -6,7 +6,8 @@ use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
@@ -31,6 +32,10 @@ const UNSHARED: Duration = Duration::from_secs(60);
 /// How many such keys are remembered. If there are more, all are forgotten: each costs one wait
 /// then.
 const MOST_UNSHARED: usize = 4096;
+
+/// The keys, by their hashes, of plain routes whose last answer could not be shared, and until
+/// when no request for them waits for another's answer. (Varnish calls this hit-for-miss.)
+pub(super) type Unshared = HashMap<u64, Moment, RandomState>;
 
 impl Fill {
     /// The same as [`decide`](Self::decide), on a plain route.
@@ -93,23 +98,18 @@ impl Fetch {
         (self.fill).sent_fields(self.route(), &request.fields, request.peer)
     }
 
-    /// What memory has for it now.
-    fn decide(&self) -> Decision {
-        let request = &self.request;
-        let request = (&request.method, &request.fields, request.peer);
-        let now = self.fill.clock.now();
-        self.fill.decide(self.route(), &self.lookup, request, now)
-    }
-
     /// A fresh response that another has stored since this request looked.
     pub(super) fn stored_meanwhile(&self) -> Option<Arc<StoredResponse>> {
         if self.why == Forward::Request {
             return None;
         }
-        if !self.is_plain() {
-            return self.fill.fresh(self.key());
-        }
-        match self.decide() {
+        let request = (
+            &self.request.method,
+            &self.request.fields,
+            self.request.peer,
+        );
+        let now = self.fill.clock.now();
+        match self.fill.decide(self.route(), &self.lookup, request, now) {
             Decision::Serve {
                 stored,
                 reuse: Reuse::Fresh,
@@ -152,24 +152,20 @@ impl Fetch {
             return None;
         }
         let (key, now) = (self.key_with_variant(), self.fill.clock.now());
-        let until = self.unshared(&key, |keys, own| keys.get(&own).copied());
-        until.is_none_or(|until| until <= now).then_some(key)
+        let (keys, own) = self.unshared(&key);
+        let is_shared = keys.get(&own).is_none_or(|until| *until <= now);
+        is_shared.then_some(key)
     }
 
-    /// Looks at, or changes, the keys whose answers could not be shared, with the hash of this
-    /// one: of the key with its variant, and whether the client identifies itself, since an
-    /// origin that answers such clients with `private` may have one answer for all others.
-    fn unshared<T>(
-        &self,
-        key: &[u8],
-        with: impl FnOnce(&mut HashMap<u64, Moment, RandomState>, u64) -> T,
-    ) -> T {
+    /// The keys whose answers could not be shared, and the hash of this one: of the key with its
+    /// variant, and whether the client identifies itself, since an origin that answers such
+    /// clients with `private` may have one answer for all others.
+    fn unshared(&self, key: &[u8]) -> (MutexGuard<'_, Unshared>, u64) {
         let has = |name| self.request.fields.contains_key(name);
-        let mut keys = lock(&self.fill.unshared);
-        let own = keys
-            .hasher()
-            .hash_one((key, has(AUTHORIZATION) || has(COOKIE)));
-        with(&mut keys, own)
+        let keys = lock(&self.fill.unshared);
+        let identified = has(AUTHORIZATION) || has(COOKIE);
+        let own = keys.hasher().hash_one((key, identified));
+        (keys, own)
     }
 
     /// Whether the answer to another request may answer this one: a GET that goes to the upstream
@@ -222,12 +218,11 @@ impl Fetch {
         let is_of_key = !self.is_plain() || self.may_follow() && leads;
         if !status.is_server_error() && is_of_key {
             let until = self.fill.clock.now() + UNSHARED;
-            self.unshared(&self.key_with_variant(), |keys, own| {
-                if keys.len() >= MOST_UNSHARED && !keys.contains_key(&own) {
-                    keys.clear();
-                }
-                keys.insert(own, until);
-            });
+            let (mut keys, own) = self.unshared(&self.key_with_variant());
+            if keys.len() >= MOST_UNSHARED && !keys.contains_key(&own) {
+                keys.clear();
+            }
+            keys.insert(own, until);
         }
         None
     }
@@ -239,7 +234,8 @@ impl Fetch {
         if !origin.is_some_and(|origin| origin.reuse.is_shareable()) {
             return self.not_shared(stored.status);
         }
-        self.unshared(&self.key_with_variant(), |keys, own| keys.remove(&own));
+        let (mut keys, own) = self.unshared(&self.key_with_variant());
+        keys.remove(&own);
         Some(Ok(FillAnswer {
             stored: stored.clone(),
             from: AnswerSource::Upstream { stored: true },
@@ -252,24 +248,18 @@ impl Fetch {
         let mut request = self.request.clone();
         request.method = Method::GET;
         request.fields.remove(CACHE_CONTROL);
-        if self.route().headers == HeaderMode::Typed {
+        if self.is_typed() {
             // Its answer goes to no client, so it is no request for a coding.
             request.fields.remove(ACCEPT_ENCODING);
         }
-        let mut own = Self {
+        Arc::new(Self {
             fill: self.fill.clone(),
             lookup: self.lookup.clone(),
             request,
             why: Forward::Stale,
-            stored: None,
-            has_led: Arc::default(),
+            stored: self.stored.clone(),
+            has_led: AtomicBool::new(false),
             ..*self
-        };
-        own.stored = match own.decide() {
-            Decision::Serve { stored, .. } => Some(stored),
-            Decision::Fetch { stored, .. } => stored,
-            Decision::OnlyIfCached => None,
-        };
-        Arc::new(own)
+        })
     }
 }

@@ -1,6 +1,5 @@
 //! Purges: in memory, in what outlives the process, and at other replicas.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,24 +21,24 @@ pub(crate) struct PurgeReport {
     pub(crate) replicas: Option<Acknowledged>,
 }
 
-/// Resolves once a purge outlives the process and the replicas have applied it, or have not
-/// in time.
-pub(crate) type Purging = Pin<Box<dyn Future<Output = PurgeReport> + Send>>;
-
 impl Fill {
     /// Purges. Once this returns, no request that begins later is answered with a matching
-    /// response. Also returns the number of the last purge.
-    pub(crate) fn purge(&self, purges: &[Purge]) -> (u64, Purging) {
+    /// response. Also returns the number of the last purge, and what resolves once it outlives the
+    /// process and the replicas have applied it, or have not in time.
+    pub(crate) fn purge(
+        &self,
+        purges: &[Purge],
+    ) -> (u64, impl Future<Output = PurgeReport> + Send + use<>) {
         let announced = self.announce(purges);
         let (number, durable) = self.purge_here(purges);
-        let report = Box::pin(async move {
+        let report = async move {
             let durable = durable.await;
             let replicas = match announced {
                 Some((own, shared)) => Some(shared.purges.acknowledged(own, ACKNOWLEDGED).await),
                 None => None,
             };
             PurgeReport { durable, replicas }
-        });
+        };
         (number, report)
     }
 

@@ -18,7 +18,6 @@ use crate::cache::purge::CheckedPurge;
 use crate::cache::storable::{SetCookie, is_for_everyone, storable, stored_fields};
 use crate::cache::vary::{nominated, secondary_key};
 use crate::cache::{OriginFields, StoredFields, StoredResponse, date, hop, invalidate, reuse};
-use crate::route::HeaderMode;
 use crate::wire::Body;
 
 impl Fetch {
@@ -65,10 +64,6 @@ impl Fetch {
         (is_typed || *method == Method::GET && !is_overridden(request))
             && policy.mode == Mode::Respect
             && storable(request, (head.status, &head.fields), received, set_cookie)
-    }
-
-    pub(super) fn is_typed(&self) -> bool {
-        self.route().headers == HeaderMode::Typed
     }
 
     /// Answers with a complete answer of the upstream, and stores it where it may

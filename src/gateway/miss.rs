@@ -43,7 +43,7 @@ impl Gateway {
             Some((answer, Outcome::StaleIfError { ttl, reason }))
         };
         let answered = match admitted {
-            Err(refusal) if fetch.is_sent() => {
+            Err(refusal) if !self.fill.requests(fetch.key()).is_empty() => {
                 let stale = stale(refusal.reason);
                 self.clients.count_limited(stale.is_some());
                 stale.ok_or((refusal, None))
@@ -114,7 +114,8 @@ impl Gateway {
         let arrived = Instant::now();
         let has_stale = || fetch.stale().is_some();
         if body.is_none() && has_stale() {
-            if let Some(why) = fetch.held() {
+            let upstream = self.upstreams.get(fetch.route().upstream.number);
+            if let Some(why) = upstream.held(fetch.priority.client) {
                 fetch.refresh();
                 return Err(why);
             }
@@ -191,10 +192,10 @@ impl Gateway {
                 let JudgedResponse { stored, age, .. } = self.judge(&found);
                 (self.responder).stored(&stored, &key, outcome, fields, age)
             }
-            Answer::Coming(found, body, length) => {
-                let (stored, coming) = (found.stored, (body, length));
+            Answer::Coming(found, body) => {
+                let stored = found.stored;
                 let age = self.cache.judge(&stored, now).1;
-                (self.responder).coming(&stored, coming, (key, outcome), fields, age)
+                (self.responder).coming(&stored, body, (key, outcome), fields, age)
             }
             Answer::Passed(status, origin, body) => {
                 (self.responder).passed((status, origin, body), outcome, fields)

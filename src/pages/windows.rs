@@ -57,11 +57,11 @@ impl Page {
 /// those past the end lie past the others' end. For the list of a single block,
 /// [`of_one_block`] has to hold as well.
 pub(crate) fn are_consistent(windows: &[&Page]) -> bool {
-    let mut within = windows.iter().filter(|window| !window.is_past_end());
-    let total = within.next().map(|window| window.total);
-    let mut past = windows.iter().filter(|window| window.is_past_end());
-    within.all(|window| Some(window.total) == total)
-        && past.all(|window| total.is_none_or(|total| window.offset >= total))
+    let total = windows.iter().map(|window| window.total).max();
+    windows.iter().all(|window| match window.is_past_end() {
+        true => Some(window.offset) >= total,
+        false => Some(window.total) == total,
+    })
 }
 
 /// Whether windows name one block at most, as all windows of a block's or a
@@ -78,18 +78,11 @@ pub(crate) fn of_one_block(windows: &[&Page]) -> bool {
 /// `None` where the windows are inconsistent or do not contain the whole page, and
 /// where `limit` is 0, which the upstream refuses.
 pub(crate) fn cut_page(windows: &[&Page], offset: u64, limit: u64) -> Option<Box<Page>> {
-    if !are_consistent(windows) {
+    let is_over = windows.iter().any(|window| window.ends_before(offset));
+    let total = windows.iter().map(|window| window.total).max()?;
+    if !are_consistent(windows) || !is_over && offset >= total {
         return None;
     }
-    let is_over = windows.iter().any(|window| window.ends_before(offset));
-    // Windows past the end have a total of 0; the others are equal.
-    let total = match is_over {
-        true => 0,
-        false => {
-            let totals = windows.iter().map(|window| window.total);
-            totals.max().filter(|total| offset < *total)?
-        }
-    };
     cut_run(windows, &(0..total), offset, limit)
 }
 

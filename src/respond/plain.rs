@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{AGE, CACHE_STATUS, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use http_body::Body as _;
 
 use super::{EMPTY, Responder, ResponseContext, response};
 use crate::cache::directives::make_private;
@@ -20,15 +21,12 @@ use crate::cache::{OriginFields, StoredResponse};
 use crate::route::HeaderMode;
 use crate::wire::Body;
 
-/// A body that is still coming, and its length.
-pub(crate) type ComingBody = (Body, Option<u64>);
-
 impl Responder {
     /// A response from a stored one. One whose body is still coming has no ranges.
     pub(super) fn origin(
         &self,
         (stored, origin): (&StoredResponse, &OriginFields),
-        coming: Option<ComingBody>,
+        coming: Option<Body>,
         (key, outcome): (&Key, Outcome),
         context: &ResponseContext<'_>,
         current_age: Duration,
@@ -74,7 +72,7 @@ impl Responder {
             }
             Selection::Whole => {
                 let (length, body) = match (coming, encoded) {
-                    (Some((body, length)), _) => (length, body),
+                    (Some(body), _) => (body.size_hint().exact(), body),
                     (None, Some((coding, body))) => {
                         fields.insert(CONTENT_ENCODING, coding.field());
                         (Some(body.len() as u64), Body::new(body))
@@ -96,7 +94,7 @@ impl Responder {
     pub(crate) fn coming(
         &self,
         stored: &StoredResponse,
-        body: ComingBody,
+        body: Body,
         what: (&Key, Outcome),
         context: &ResponseContext<'_>,
         current_age: Duration,
@@ -108,7 +106,7 @@ impl Responder {
                 let mut response = self.stored(stored, key, outcome, context, current_age);
                 // It is not known before the body is.
                 response.headers_mut().remove(ETAG);
-                *response.body_mut() = body.0;
+                *response.body_mut() = body;
                 response
             }
         }

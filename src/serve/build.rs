@@ -23,7 +23,7 @@ use crate::client_tokens::ClientTokens;
 use crate::clock::{Clock, Moment};
 use crate::compress::Compressor;
 use crate::config::Config;
-use crate::fill::{Fill, LowerTiers, PlainSettings, StoredNames};
+use crate::fill::{Fill, LowerTiers, StoredNames};
 use crate::gateway::{ClientPolicy, Gateway, Records};
 use crate::limit::Limit;
 use crate::meter::Meter;
@@ -143,10 +143,7 @@ pub fn build(
             began: process.began,
             stale_wait: config.file.cache.stale_wait,
         },
-        PlainSettings {
-            trust: config.trust.clone(),
-            pseudonym: process.pseudonym.clone(),
-        },
+        (config.trust.clone(), process.pseudonym.clone()),
     );
     if before.is_none() && fill.lower.answers.is_on() {
         threads::block_on(fill.seed())?;

@@ -29,8 +29,6 @@ pub struct Value {
     pub run: u64,
     /// How long it is fresh.
     pub lifetime: Duration,
-    /// How long the upstream took.
-    pub took: Duration,
     /// Whether its body may be compressed for clients.
     pub is_encodable: bool,
     /// Its finality class when it was stored, in mode `chain`.
@@ -106,7 +104,6 @@ mod tests {
             received: 1_700_000_000_123,
             run: u64::MAX,
             lifetime: Duration::from_millis(30_001),
-            took: Duration::from_nanos(1),
             is_encodable: false,
             class: Some(Class::Final),
             heights: Some((3, u32::MAX)),

@@ -43,7 +43,6 @@ impl Place {
                 received: self.now(),
                 run: 1,
                 lifetime: Duration::from_secs(10),
-                took: Duration::ZERO,
                 is_encodable: true,
                 class: Some(Class::Final),
                 heights: Some((height, height)),

@@ -119,31 +119,6 @@ async fn an_answer_requested_before_a_purge_is_neither_served_nor_stored() {
     }
 }
 
-/// The earlier fetch answers last.
-#[tokio::test]
-async fn a_plain_answer_that_a_purge_overtook_takes_no_newer_ones_place() {
-    let (upstream, gate) = (Upstream::start(), Gate::new());
-    numbered(&upstream, |target, number| body(target, number + 1));
-    let fields = "content-type: application/json\r\ncache-control: max-age=60\r\n";
-    upstream.once(
-        TOKEN,
-        Reply::with(200, fields, body(TOKEN, 0)).behind(&gate),
-    );
-    let gateway = Setup::before(&upstream).config(RESPECT).manual().start();
-    let mut early = gateway.start_get(TOKEN).await;
-    upstream.until_requests(1).await;
-    text(&gateway.purge("all").await);
-    assert_eq!(number(&gateway.get(TOKEN).await), 1);
-    gate.open();
-    assert_eq!(number(&early.answer("GET").await), 0);
-    let hit = gateway.get(TOKEN).await;
-    assert!(
-        hit.must("cache-status").starts_with("ordgate; hit"),
-        "{hit:?}"
-    );
-    assert_eq!(number(&hit), 1);
-}
-
 #[tokio::test]
 async fn clients_after_a_purge_do_not_share_an_earlier_fetch() {
     let upstream = Upstream::start();

@@ -1,7 +1,7 @@
 //! Unsafe methods invalidate stored responses, by the rules of `cache::invalidate`.
 
 use super::{is_hit, manual, ok};
-use crate::support::{Gate, Gateway, Reply, Upstream};
+use crate::support::{Gateway, Reply, Upstream};
 
 async fn store(upstream: &Upstream, gateway: &Gateway, targets: &[&str]) {
     upstream.usually(|seen| ok(&["cache-control: max-age=60"], &seen.target()));
@@ -30,26 +30,4 @@ async fn an_unsafe_method_that_succeeds_drops_its_target() {
         assert!(is_hit(&gateway.get("/v?q").await), "{what}");
         assert!(is_hit(&gateway.get("/w").await), "{what}");
     }
-}
-
-/// An answer requested before a change may be older than it: it is forwarded to its
-/// client, and not stored.
-#[tokio::test]
-async fn an_answer_under_way_during_an_invalidation_is_not_stored() {
-    let upstream = Upstream::start();
-    let gateway = manual(&upstream);
-    let gate = Gate::new();
-    upstream.once(
-        "/v",
-        ok(&["cache-control: max-age=60"], "before").behind(&gate),
-    );
-    let mut early = gateway.start_get("/v").await;
-    upstream.until_requests(1).await;
-    upstream.once("/v", Reply::with(200, "", "changed"));
-    assert_eq!(gateway.request("POST", "/v", &[]).await.status, 200);
-    gate.open();
-    assert_eq!(early.answer("GET").await.text(), "before");
-    upstream.once("/v", ok(&["cache-control: max-age=60"], "after"));
-    assert_eq!(gateway.get("/v").await.text(), "after");
-    assert!(is_hit(&gateway.get("/v").await));
 }

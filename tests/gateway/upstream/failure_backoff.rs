@@ -37,10 +37,19 @@ async fn a_target_that_keeps_failing_is_not_requested_in_a_pause() {
             gateway.get(TOKEN).await.problem();
             assert_eq!(upstream.count(), asked);
         }
+        for (asked, pause) in [(5, 1000), (6, 2000)] {
+            gateway.advance(pause - 1);
+            assert_eq!(gateway.get(TOKEN).await.status, 502);
+            assert_eq!(upstream.count(), asked - 1, "{pause}");
+            gateway.advance(1);
+            assert_eq!(gateway.get(TOKEN).await.status, 502);
+            assert_eq!(upstream.count(), asked, "{pause}");
+        }
+        assert_eq!(gateway.figure("/failures_in_backoff"), 1);
         // Another target is another matter; and one answer makes it forgotten.
         upstream.always(Reply::json("{}"));
         assert_eq!(gateway.get(&token(1)).await.status, 200);
-        gateway.advance(1_000);
+        gateway.advance(4000);
         assert_eq!(gateway.get(TOKEN).await.status, 200);
         assert_eq!(gateway.figure("/failures_in_backoff"), 0);
     }
@@ -62,7 +71,7 @@ async fn a_stale_response_is_served_at_once_during_the_backoff() {
         is_stale(&gateway.get(TOKEN).await);
     }
     assert_eq!(upstream.count(), 5, "none is sent during the pause");
-    // A later request goes upstream, which no client waits for: the one before has failed.
+    // After it, one request goes upstream, and a client waits for `stale_wait` at most.
     let gate = Gate::new();
     upstream.always(Reply::json(r#"{"new":1}"#).behind(&gate));
     gateway.advance(1_000);
