@@ -192,7 +192,7 @@ impl Fetch {
         let Fetched { own, mut all, rest } = self.obtain(again).await;
         let mut own = Some((give, own));
         // Fails if the client has disconnected.
-        let mut give = || own.take().map(|(give, own)| give.send(own));
+        let mut give = || drop(own.take().map(|(give, own)| give.send(own).ok()));
         if let Some(collecting) = rest {
             give();
             lead.coming();
