@@ -141,12 +141,12 @@ impl Chain {
     /// Tells listeners what a status of a tip has changed, if anything.
     pub(crate) fn announce(&self, tip: TipNumber, now: Moment) {
         let tip = self.tip(tip);
-        tip.read(|ledger| {
-            if let (Some(height), Some((_, mark))) = (ledger.tip_height(), ledger.tip_mark()) {
-                let is_settled = ledger.view.began + self.finality.live_ttl <= now;
-                (self.events).status(&tip.source.name, height, &mark, is_settled);
-            }
-        });
+        let known = tip.read(|ledger| Some((ledger.tip_height()?, ledger.tip_mark()?)));
+        // Not while the ledger is locked: all listeners are woken.
+        if let Some((height, (_, mark))) = known {
+            let is_settled = tip.view().began + self.finality.live_ttl <= now;
+            (self.events).status(&tip.source.name, height, &mark, is_settled);
+        }
     }
 
     /// One of the tips; one that is never known where there is none of this number.
