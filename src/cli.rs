@@ -63,7 +63,6 @@ Control routes (on the same port):
   GET    /sandbox/counts                how many requests came, by route
   GET    /sandbox/journal               the last 100 requests: target and status
   POST   /sandbox/fault?kind=503        also kind=stall, close; times=N, chance=0.1, path=PREFIX
-  GET    /sandbox/fault                 the faults
   DELETE /sandbox/fault                 clears the faults
   POST   /sandbox/advance?blocks=N      new blocks
   POST   /sandbox/reorg?depth=N         replaces the highest blocks";
