@@ -57,8 +57,7 @@ pub struct File {
     ///
     /// Their answers have any content type and are kept until the indexer's tip moves, an
     /// inscription's content for a day; the query goes up as it was sent. What inscribers wrote
-    /// may be scripts, so answers have `x-content-type-options: nosniff` and
-    /// `content-security-policy: sandbox`. Whoever can use the gateway can then ask for all that
+    /// may be scripts, so these routes are `untrusted`. Whoever can use the gateway can then ask for all that
     /// the API key allows below these paths. A route of the file that has the name of one of
     /// them (docs/caching.md) changes the keys that it sets.
     pub api: Api,

@@ -146,6 +146,16 @@ pub struct FillAnswer {
     pub(crate) from: AnswerSource,
 }
 
+impl FillAnswer {
+    /// An answer of the upstream, and whether it is stored.
+    fn of_upstream(stored: StoredResponse, is_stored: bool) -> Self {
+        Self {
+            stored: Arc::new(stored),
+            from: AnswerSource::Upstream { stored: is_stored },
+        }
+    }
+}
+
 /// Where an answer is from. Ascending: what is made of several is from the lowest of theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AnswerSource {

@@ -225,7 +225,7 @@ impl Gateway {
         }
         let (stored, age) = (judged.stored, judged.age);
         let mut response = (self.responder).stored(&stored, &lookup.key, outcome, &fields, age);
-        route.add_fields(&mut response);
+        route.disarm(&mut response);
         Ok(NextStep::Done(response, RequestKind::Answer(outcome)))
     }
 

@@ -182,6 +182,19 @@ mod tests {
     }
 
     #[test]
+    fn the_rest_of_the_api_is_described_where_it_is_passed_on() {
+        for (text, paths) in [("", 3), ("api = \"all\"", 10)] {
+            let document = document(&Config::parse("p", text).unwrap().routes, false);
+            assert_eq!(document["paths"].as_object().unwrap().len(), paths);
+            let is_described = document["tags"].to_string().contains("passed on");
+            assert_eq!(is_described, paths == 10);
+            let get = &document["paths"]["/ordinals/v1/inscriptions/{id}/content"]["get"];
+            let content = &get["responses"]["200"]["content"];
+            assert_eq!(content["*/*"].is_object(), paths == 10);
+        }
+    }
+
+    #[test]
     fn every_reference_resolves() {
         let config = Config::parse("p", "").ok().unwrap();
         for requires_token in [false, true] {

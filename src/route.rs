@@ -14,6 +14,7 @@ mod template;
 use std::mem::discriminant;
 use std::num::NonZeroU32;
 
+use http::header::{CONTENT_SECURITY_POLICY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, Response};
 pub(crate) use request::value_of;
 use schemars::JsonSchema;
@@ -42,13 +43,13 @@ pub struct Route {
     pub(crate) headers: HeaderMode,
     /// With [`HeaderMode::All`]: the request fields that pass, if not all do.
     pub(crate) passed: Option<Box<[HeaderName]>>,
-    /// Fields that its answers have in addition.
-    pub(crate) add_fields: Vec<(HeaderName, HeaderValue)>,
+    /// Whether its answers may be scripts of strangers.
+    pub(crate) is_untrusted: bool,
     /// Which of its responses are stored, and for how long they are fresh.
     pub(crate) cache: Policy,
     /// How its responses relate to blocks.
     pub(crate) chain: ChainRules,
-    /// What only the OpenAPI document needs.
+    /// What the OpenAPI document says of it.
     pub(crate) docs: RouteDocs,
 }
 
@@ -103,7 +104,7 @@ pub(crate) struct ChainRules {
     pub(crate) derived_from: Option<u16>,
 }
 
-/// What only the OpenAPI document needs of a route.
+/// What the OpenAPI document needs of a route, beside its requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RouteDocs {
     /// A one-line description.
@@ -209,11 +210,15 @@ impl Route {
         self.docs.response == ResponseSchema::Any
     }
 
-    /// Adds its own fields to an answer.
+    /// Has browsers run nothing that an answer contains, if it may be a stranger's.
     #[inline]
-    pub(crate) fn add_fields<B>(&self, answer: &mut Response<B>) {
-        for (name, value) in &self.add_fields {
-            answer.headers_mut().insert(name, value.clone());
+    pub(crate) fn disarm<B>(&self, answer: &mut Response<B>) {
+        if self.is_untrusted {
+            let fields = answer.headers_mut();
+            let sandbox = HeaderValue::from_static("sandbox");
+            fields.insert(CONTENT_SECURITY_POLICY, sandbox);
+            let nosniff = HeaderValue::from_static("nosniff");
+            fields.insert(X_CONTENT_TYPE_OPTIONS, nosniff);
         }
     }
 

@@ -234,9 +234,14 @@ impl<'h> World<'h> {
 /// blocks that no reorg of the trace reaches.
 fn rest(sandbox: &Sandbox) -> Vec<String> {
     let examples = sandbox.examples();
-    let first = examples.rest.iter().cloned();
-    let etchings = (1..20).flat_map(|number| {
-        let one = format!("/runes/v1/etchings/{number}");
+    let names = [
+        "UNCOMMONGOODS",
+        "GATEKEEPERCOIN",
+        "SLOWTRAINNORTH",
+        "PAPERBOATFLEET",
+    ];
+    let etchings = names.into_iter().flat_map(|name| {
+        let one = format!("/runes/v1/etchings/{name}");
         let holders = format!("{one}/holders");
         [one, format!("{holders}?limit=10&offset=10"), holders]
     });
@@ -247,10 +252,12 @@ fn rest(sandbox: &Sandbox) -> Vec<String> {
         let one = format!("/ordinals/v1/inscriptions/{id}i0");
         [format!("{one}/content"), one]
     });
-    let mut all: Vec<_> = etchings.chain(balances).chain(inscriptions).collect();
+    let list = ["/runes/v1/etchings", "/runes/v1/etchings?offset=10"].map(str::to_owned);
+    let all = etchings.chain(balances).chain(inscriptions);
+    let mut all: Vec<_> = all.chain(list).collect();
     let mut chance = Chance::new(0x7265_7374);
     all.sort_by_cached_key(|_| (chance.share() * 1e15) as u64);
-    first.chain(all).collect()
+    all
 }
 
 impl Client {

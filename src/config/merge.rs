@@ -14,18 +14,19 @@ const REST: &str = include_str!("rest.toml");
 /// A file's table below the overrides and above what is built in.
 pub(super) fn merged<'a>(overrides: DeTable<'a>, file: DeTable<'a>) -> DeTable<'a> {
     let mut root = overrides;
-    add_missing(&mut root, file, false);
-    let has_all = (root.get("api")).is_some_and(|api| api.get_ref().as_str() == Some("all"));
+    add_missing(&mut root, file);
     let has_builtin = root
         .get("builtin_routes")
         .is_none_or(|value| value.get_ref().as_bool() != Some(false));
-    for (builtin, has_routes, is_rest) in [(SHIPPED, has_builtin, false), (REST, has_all, true)] {
+    let has_all = (root.get("api")).is_some_and(|api| api.get_ref().as_str() == Some("all"));
+    // The shipped routes are the first then.
+    for (builtin, has_routes) in [(REST, has_all), (SHIPPED, has_builtin)] {
         if let Ok(builtin) = DeTable::parse(builtin) {
             let builtin = builtin.into_inner().into_iter().filter(|(key, _)| {
                 let key = &**key.get_ref();
                 key == "chain" || (key == "route" && has_routes)
             });
-            add_missing(&mut root, builtin.collect(), is_rest);
+            add_missing(&mut root, builtin.collect());
         }
     }
     let default = root.get("upstream").and_then(as_table).cloned();
@@ -37,15 +38,15 @@ pub(super) fn merged<'a>(overrides: DeTable<'a>, file: DeTable<'a>) -> DeTable<'
                 // The budget is its own then, also for a second.
                 default.remove("requests_per_second");
             }
-            add_missing(own, default, false);
+            add_missing(own, default);
         }
     }
     root
 }
 
 /// Adds the keys that a table does not have, also to its inner tables, and to the routes of the
-/// same name. Other routes come before those that are there, or after them.
-fn add_missing<'a>(to: &mut DeTable<'a>, from: DeTable<'a>, is_after: bool) {
+/// same name.
+fn add_missing<'a>(to: &mut DeTable<'a>, from: DeTable<'a>) {
     for (key, value) in from {
         let Some(own) = to.get_mut(&**key.get_ref()) else {
             to.insert(key, value);
@@ -54,11 +55,9 @@ fn add_missing<'a>(to: &mut DeTable<'a>, from: DeTable<'a>, is_after: bool) {
         let is_routes = &**key.get_ref() == "route";
         match (own.get_mut(), value.into_inner()) {
             (DeValue::Table(own), DeValue::Table(from)) if !has_other_mode(own, &from) => {
-                add_missing(own, from, is_after);
+                add_missing(own, from);
             }
-            (DeValue::Array(own), DeValue::Array(from)) if is_routes => {
-                add_routes(own, from, is_after);
-            }
+            (DeValue::Array(own), DeValue::Array(from)) if is_routes => add_routes(own, from),
             (_, _) => {}
         }
     }
@@ -73,8 +72,8 @@ fn has_other_mode(own: &DeTable<'_>, from: &DeTable<'_>) -> bool {
     mode(own).is_some_and(|own| mode(from) != Some(own))
 }
 
-/// Puts routes before or after others; of one that is there already, the keys that are missing.
-fn add_routes<'a>(own: &mut DeArray<'a>, from: DeArray<'a>, is_after: bool) {
+/// Puts routes before others; of one that is there already, the keys that are missing.
+fn add_routes<'a>(own: &mut DeArray<'a>, from: DeArray<'a>) {
     let name = |route: &Spanned<DeValue<'_>>| {
         let name = as_table(route)?.get("name")?.get_ref().as_str()?;
         Some(name.to_owned())
@@ -85,11 +84,10 @@ fn add_routes<'a>(own: &mut DeArray<'a>, from: DeArray<'a>, is_after: bool) {
     for (at, route) in from.into_iter().enumerate() {
         let same = kept.iter().position(|known| name(known) == name(&route));
         match (same.and_then(|same| as_table_mut(&mut kept[same])), route) {
-            (None, route) if is_after => kept.push(route),
             (None, route) => kept.insert(at, route),
             (Some(known), route) => {
                 if let DeValue::Table(builtin) = route.into_inner() {
-                    add_missing(known, builtin, is_after);
+                    add_missing(known, builtin);
                 }
             }
         }

@@ -66,10 +66,11 @@ pub struct RouteEntry {
     /// windows of its block is answered from them.
     #[serde(default)]
     response: ResponseSchema,
-    /// Fields that answers have in addition, or in place of what they have, such as
-    /// { content-security-policy = "sandbox" }. A field whose value is empty is left out.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    add_fields: BTreeMap<String, String>,
+    /// Whether answers may be what strangers wrote, such as scripts: they have `nosniff` in
+    /// x-content-type-options and `sandbox` in content-security-policy, so that browsers run
+    /// nothing of them.
+    #[serde(default)]
+    untrusted: bool,
     /// Whether answers are pages by the query parameters `limit` and `offset`, cut from stored
     /// windows of `upstream_page` items. It needs cache.mode = "chain".
     #[serde(default)]
@@ -216,14 +217,6 @@ impl RouteEntry {
                 Methods::Listed(self.methods.iter().map(method).collect())
             }
         };
-        let add_fields = self
-            .add_fields
-            .iter()
-            .filter(|(_, value)| !value.is_empty());
-        let add_fields = add_fields.map(|(name, value)| {
-            let field = HeaderName::try_from(name).ok().zip(value.parse().ok());
-            field.ok_or_else(|| vec![format!("add_fields.{name} is {value:?}, which is no field")])
-        });
         let (headers, passed) = match &self.headers {
             PassedFields::Typed => (HeaderMode::Typed, None),
             PassedFields::All => (HeaderMode::All, None),
@@ -241,7 +234,7 @@ impl RouteEntry {
             name: self.name.as_str().into(),
             headers,
             passed,
-            add_fields: add_fields.collect::<Result<_, _>>()?,
+            is_untrusted: self.untrusted,
             cache: Policy {
                 tip,
                 ..self.cache.clone()

@@ -192,7 +192,7 @@ impl Collecting {
         let (read, fetch) = (self.read().await, &self.fetch);
         match read {
             Ok(Read::Whole(body)) => {
-                let (_, announced) = fetch.complete(&self.begun, body);
+                let announced = fetch.complete(&self.begun, body).all;
                 self.collector.finish();
                 if let Some((lock, found)) = self.lock.zip(announced.as_ref()) {
                     fetch.fill.give(lock, found).await;

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, Method, StatusCode, Version};
 use http_body::Body as _;
@@ -14,7 +13,7 @@ use tokio::time::Instant;
 
 use super::body::{Collecting, PacedBody, Read, content_length, is_event_stream};
 use super::fetch::outdated;
-use super::{Announced, Answer, AnswerSource, Fetch, FillAnswer, FillResult, MOST_ATTEMPTS};
+use super::{Announced, Answer, Fetch, FillResult, MOST_ATTEMPTS};
 use crate::cache::hop;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::is_failure;
@@ -148,9 +147,8 @@ impl Fetch {
         Ok(match (answer.body, route.cache.mode) {
             (AnswerBody::Whole(body, index), Mode::Chain) => self.ingest(head, body, index).await,
             (AnswerBody::Whole(body, index), Mode::Override | Mode::Off) => {
-                let begun = self.by_status(head, index.empty, true);
-                let (own, all) = self.complete(&begun, body);
-                Some(Fetched::new(Ok(Answer::Stored(own)), all))
+                let begun = self.begin(head, (index.empty, true));
+                Some(self.complete(&begun, body))
             }
             (AnswerBody::Whole(body, _), Mode::Respect) => {
                 self.take_head(&mut head)?;
@@ -195,11 +193,9 @@ impl Fetch {
         let slot = slot.filter(|_| !is_events);
         let body = PacedBody::new(body, silence, slot).boxed_unsync();
         let begun = if !self.is_plain() {
-            self.begin(head, fits)
-        } else if fits && self.may_store(&self.request.method, &self.request.fields, &head) {
-            let stored = Arc::new(self.prepare(&head, Bytes::new()));
-            let from = AnswerSource::Upstream { stored: true };
-            FillAnswer { stored, from }
+            self.begin(head, (false, fits))
+        } else if let Some(begun) = self.begin_plain(&head).filter(|_| fits) {
+            begun
         } else {
             let body = Body::Streamed(Box::new(BodyReader::of(body, left)));
             return self.pass_on(head, body);
@@ -232,10 +228,7 @@ impl Fetch {
             false => collecting.read().now_or_never(),
         };
         match read {
-            Some(Ok(Read::Whole(body))) => {
-                let (own, all) = self.complete(&begun, body);
-                Fetched::new(Ok(Answer::Stored(own)), all)
-            }
+            Some(Ok(Read::Whole(body))) => self.complete(&begun, body),
             Some(Err(failure)) => Fetched::by_all(Err(failure)),
             Some(Ok(Read::TooMuch | Read::Closed)) | None => {
                 let answer = Answer::Coming(begun, Body::Streamed(Box::new(reader)));

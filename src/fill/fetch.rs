@@ -191,8 +191,12 @@ impl Fetch {
     async fn lead(self: Arc<Self>, lead: Lead<Announced>, give: Give, again: bool) {
         let Fetched { own, mut all, rest } = self.obtain(again).await;
         let mut own = Some((give, own));
-        // Fails if the client has disconnected.
-        let mut give = || drop(own.take().map(|(give, own)| give.send(own).ok()));
+        let mut give = || {
+            if let Some((give, own)) = own.take() {
+                // Fails if the client has disconnected.
+                let _ = give.send(own);
+            }
+        };
         if let Some(collecting) = rest {
             give();
             lead.coming();

@@ -12,7 +12,7 @@ use http::{HeaderValue, StatusCode};
 use tokio::time::Instant;
 
 use super::exchange::{Fetched, Head};
-use super::{Announced, Answer, AnswerSource, ClientRequest, Fetch, Fill, FillAnswer};
+use super::{Answer, AnswerSource, ClientRequest, Fetch, Fill, FillAnswer};
 use crate::cache::directives::Directives;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
@@ -114,72 +114,51 @@ impl Fetch {
         }
     }
 
-    /// What is stored of an answer of any content type when its body has come, and whether it is
-    /// stored then; not if it does not fit. Nothing is known of its body: in mode `chain` it is
-    /// what the present tip says.
-    pub(super) fn begin(&self, mut head: Head, fits: bool) -> FillAnswer {
-        let bytes = HeaderValue::from_static("application/octet-stream");
-        head.fields.entry(CONTENT_TYPE).or_insert(bytes);
-        let (fill, route) = (&self.fill, self.route());
-        if route.cache.mode != Mode::Chain {
-            return self.by_status(head, false, fits);
+    /// What is stored of an answer when its body has come, and whether it is stored then; not if
+    /// it does not fit. In mode `override`, that is for as long as its status says; in mode `off`
+    /// none is stored. In mode `chain`, nothing is known of its body: it is what the present tip
+    /// says.
+    pub(super) fn begin(&self, head: Head, (is_empty, fits): (bool, bool)) -> FillAnswer {
+        let (route, policy) = (self.route(), &self.route().cache);
+        if policy.mode != Mode::Chain {
+            let lifetime = policy.times.lifetime(head.status, is_empty);
+            let lifetime = lifetime.filter(|_| fits && policy.mode == Mode::Override);
+            let freshness = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
+            let stored = StoredResponse {
+                lifetime: lifetime.unwrap_or_default(),
+                ..prepare(head, Bytes::new(), freshness)
+            };
+            return FillAnswer::of_upstream(stored, lifetime.is_some());
         }
         let observation = Observation {
             route: route.number,
             tag: head.fields.get(ETAG).map(HeaderValue::as_bytes),
             ..Observation::default()
         };
-        let tip = fill.chain.tip(route.cache.tip);
-        let applied = tip.apply_answer(head.start, observation, head.received);
-        let class = match head.status {
-            StatusCode::OK => Some(Class::Live),
-            StatusCode::NOT_FOUND => Some(Class::Absent),
-            _ => None,
-        };
-        let stored_in = applied.stored_in.filter(|_| fits && class.is_some());
-        let named = (class.unwrap_or(Class::Absent), None);
+        let applied = (self.tip()).apply_answer(head.start, observation, head.received);
+        let is_known = matches!(head.status, StatusCode::OK | StatusCode::NOT_FOUND);
+        let stored_in = applied.stored_in.filter(|_| fits && is_known);
+        let named = class_and_heights((None, None), head.status, &BodyIndex::default());
         let stored = self.in_epoch(head, Bytes::new(), named, stored_in);
-        let from = AnswerSource::Upstream {
-            stored: stored_in.is_some(),
-        };
-        let stored = Arc::new(stored);
-        FillAnswer { stored, from }
-    }
-
-    /// In mode `override`: what is stored of an answer when its body has come, for as long as its
-    /// status says, if it fits. In mode `off` none is stored.
-    pub(super) fn by_status(&self, head: Head, is_empty: bool, fits: bool) -> FillAnswer {
-        let policy = &self.route().cache;
-        let lifetime = policy.times.lifetime(head.status, is_empty);
-        let lifetime = lifetime.filter(|_| fits && policy.mode == Mode::Override);
-        let freshness = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
-        let stored = Arc::new(StoredResponse {
-            lifetime: lifetime.unwrap_or_default(),
-            ..prepare(head, Bytes::new(), freshness)
-        });
-        let from = AnswerSource::Upstream {
-            stored: lifetime.is_some(),
-        };
-        FillAnswer { stored, from }
+        FillAnswer::of_upstream(stored, stored_in.is_some())
     }
 
     /// Stores an answer whose body has come, if it is to be stored and was not purged meanwhile.
-    /// Also returns what other requests may do.
-    pub(super) fn complete(&self, begun: &FillAnswer, body: Bytes) -> (FillAnswer, Announced) {
+    pub(super) fn complete(&self, begun: &FillAnswer, body: Bytes) -> Fetched {
         let mut stored = StoredResponse::clone(&begun.stored);
         stored.body = body;
         if self.is_plain() {
-            let stored = Arc::new(stored);
-            let (from, all) = (begun.from, self.store(&stored));
-            return (FillAnswer { stored, from }, all);
+            let (stored, from) = (Arc::new(stored), begun.from);
+            let all = self.store(&stored);
+            return Fetched::new(Ok(Answer::Stored(FillAnswer { stored, from })), all);
         }
         stored.etag = etag(&stored.body);
-        let (fill, key) = (&self.fill, self.key());
-        let store = fill.cache.store();
+        let (store, key) = (self.fill.cache.store(), self.key());
         let is_purged = store.response_was_purged(key, &stored);
         let is_stored = begun.from == AnswerSource::Upstream { stored: true };
-        let found = fill.store(key, stored, is_stored && !is_purged);
-        (found.clone(), (!is_purged).then_some(Ok(found)))
+        let own = self.fill.store(key, stored, is_stored && !is_purged);
+        let all = (!is_purged).then(|| Ok(own.clone()));
+        Fetched::new(Ok(Answer::Stored(own)), all)
     }
 }
 

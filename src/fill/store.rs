@@ -66,16 +66,20 @@ impl Fetch {
             && storable(request, (head.status, &head.fields), received, set_cookie)
     }
 
+    /// What is stored of an answer when its body has come, if it may be stored.
+    pub(super) fn begin_plain(&self, head: &Head) -> Option<FillAnswer> {
+        let may_store = self.may_store(&self.request.method, &self.request.fields, head);
+        let stored = may_store.then(|| self.prepare(head, Bytes::new()))?;
+        Some(FillAnswer::of_upstream(stored, true))
+    }
+
     /// Answers with a complete answer of the upstream, and stores it where it may
     /// be stored.
     pub(super) fn store_and_answer(&self, head: Head, body: Bytes) -> Fetched {
-        if !self.may_store(&self.request.method, &self.request.fields, &head) {
-            return self.pass_on(head, Body::new(body));
+        match self.begin_plain(&head) {
+            Some(begun) => self.complete(&begun, body),
+            None => self.pass_on(head, Body::new(body)),
         }
-        let stored = Arc::new(self.prepare(&head, body));
-        let all = self.store(&stored);
-        let from = AnswerSource::Upstream { stored: true };
-        Fetched::new(Ok(Answer::Stored(FillAnswer { stored, from })), all)
     }
 
     /// Answers with an answer that is not stored.

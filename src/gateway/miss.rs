@@ -205,7 +205,7 @@ impl Gateway {
             // While the body is sent, the connection is not idle.
             reader.serve(&request.session.activity);
         }
-        fetch.route().add_fields(&mut response);
+        fetch.route().disarm(&mut response);
         response
     }
 }

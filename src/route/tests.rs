@@ -30,7 +30,7 @@ fn route(name: &str, path: &str, params: Vec<Parameter>, query: Vec<Parameter>) 
         },
         headers: HeaderMode::Typed,
         passed: None,
-        add_fields: Vec::new(),
+        is_untrusted: false,
         cache: Policy::default(),
         chain: ChainRules::default(),
         docs: RouteDocs::default(),

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use http::request::Parts;
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use url::form_urlencoded::parse;
@@ -36,8 +36,6 @@ pub(super) enum Resource {
     RunesStatus,
     Transaction(String),
     Block(String),
-    /// Of the rest of the API, by its segments.
-    Rest(Vec<String>),
 }
 
 impl Resource {
@@ -62,19 +60,6 @@ impl Resource {
                 (Self::Transaction(decoded(id)?), Api::Runes)
             }
             ["runes", "blocks", block, "activity"] => (Self::Block(decoded(block)?), Api::Runes),
-            ["runes", "etchings"]
-            | ["runes", "etchings", _]
-            | ["runes", "etchings", _, "holders"]
-            | ["ordinals", "brc-20", "balances", _]
-            | ["ordinals", "inscriptions", _]
-            | ["ordinals", "inscriptions", _, "content"] => {
-                let of = match segments[0] {
-                    "runes" => Api::Runes,
-                    _ => Api::Ordinals,
-                };
-                let path = segments.into_iter().map(decoded);
-                (Self::Rest(path.collect::<Option<_>>()?), of)
-            }
             _ => return None,
         };
         (api == Api::Both || api == of).then_some(resource)
@@ -107,18 +92,17 @@ impl Model {
         let (method, uri) = (&request.method, &request.uri);
         let is_read = matches!(*method, Method::GET | Method::HEAD);
         let Some(resource) = Resource::of(api, uri.path()).filter(|_| is_read) else {
-            return Answer::no_route(method, uri);
+            let rest = self.rest(api, uri).filter(|_| is_read);
+            return rest.unwrap_or_else(|| Answer::no_route(method, uri));
         };
         // An empty index has no tag.
-        let tag = match &resource {
-            Resource::Rest(path) if path[1] == "inscriptions" => rest::tag(&self.chain, &path[2]),
-            Resource::Rest(path) if path[0] == "runes" => self.runes_tag(),
-            Resource::OrdinalsStatus | Resource::Token(_) | Resource::Rest(_) => {
+        let tag = match resource {
+            Resource::OrdinalsStatus | Resource::Token(_) => {
                 let highest = self.chain.highest_timestamp();
                 highest.map(|highest| highest.to_string())
             }
             Resource::RunesStatus | Resource::Transaction(_) | Resource::Block(_) => {
-                self.runes_tag()
+                self.chain.tip().map(|tip| self.chain.hash(tip))
             }
         };
         let (status, body, items) = match self.find(&resource, uri.query().unwrap_or("")) {
@@ -133,36 +117,36 @@ impl Model {
         }
     }
 
-    fn runes_tag(&self) -> Option<String> {
-        self.chain.tip().map(|tip| self.chain.hash(tip))
+    /// The answer of the rest of the API, if it has one: a page of a list, whose query is not validated, or the whole.
+    fn rest(&self, api: Api, uri: &Uri) -> Option<Answer> {
+        let path: Vec<_> = uri.path().split('/').skip(1).collect();
+        let other = match path[0] {
+            "runes" => Api::Ordinals,
+            _ => Api::Runes,
+        };
+        let (tag, mut found) = rest::find(&self.chain, &path).filter(|_| api != other)?;
+        if let Value::Array(all) = found {
+            let query = uri.query().unwrap_or("");
+            let number = |name, default| integer(query, name, default, (0, 60)).unwrap_or(default);
+            let (offset, limit, total) = (number("offset", 0), number("limit", 20), all.len());
+            let results = all.into_iter().skip(offset as usize).take(limit as usize);
+            let results: Vec<_> = results.collect();
+            found = json!({ "limit": limit as u64, "offset": offset as u64, "total": total, "results": results });
+        }
+        Some(Answer::new(StatusCode::OK, Some(&tag), &found))
     }
 
     fn find(&self, resource: &Resource, query: &str) -> Found {
         let chain = &self.chain;
-        let or_not_found = |found: Option<Value>| match found {
-            Some(found) => (StatusCode::OK, found, 0),
-            None => (StatusCode::NOT_FOUND, json!({ "error": "Not found" }), 0),
-        };
         match resource {
             Resource::OrdinalsStatus => Ok(self.status("ordinals")),
             Resource::RunesStatus => Ok(self.status("runes")),
             Resource::Token(ticker) => {
                 let details = tokens::details(self.ahead.as_ref().unwrap_or(chain), ticker);
-                Ok(or_not_found(details))
-            }
-            Resource::Rest(path) => {
-                let path: Vec<_> = path.iter().map(String::as_str).collect();
-                match rest::find(chain, &path) {
-                    Some(Value::Array(all)) => {
-                        let offset = integer(query, "offset", 0, (0, i64::MAX.into()))? as usize;
-                        let limit = integer(query, "limit", 20, (1, self.max_limit.into()))?;
-                        let (total, limit) = (all.len(), limit as usize);
-                        let results: Vec<_> = all.into_iter().skip(offset).take(limit).collect();
-                        let body = json!({ "limit": limit, "offset": offset, "total": total, "results": results });
-                        Ok((StatusCode::OK, body, total))
-                    }
-                    found => Ok(or_not_found(found)),
-                }
+                Ok(match details {
+                    Some(details) => (StatusCode::OK, details, 0),
+                    None => (StatusCode::NOT_FOUND, json!({ "error": "Not found" }), 0),
+                })
             }
             Resource::Transaction(id) => {
                 if !is_hash(id) {

@@ -7,7 +7,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
 use super::chain::{Chain, is_wide};
-use super::mix::{address, mix2};
+use super::mix::mix2;
 use super::tokens;
 
 /// The number of newest blocks that give paths.
@@ -22,8 +22,6 @@ pub struct Examples {
     pub transactions: Vec<String>,
     /// Activity of blocks by height and by hash; the first is deep below the tip.
     pub blocks: Vec<String>,
-    /// The rest of the API, as far as it is there.
-    pub rest: Vec<String>,
 }
 
 impl Examples {
@@ -54,23 +52,10 @@ impl Examples {
             };
             blocks.push(format!("/runes/v1/blocks/{name}/activity?limit=5"));
         }
-        let rest = (transactions.first()).and_then(|path| path.split('/').nth(4));
-        let rest = rest.map(|id| {
-            let [holder, inscription] = [address(0), format!("/ordinals/v1/inscriptions/{id}i0")];
-            vec![
-                "/runes/v1/etchings?limit=5".to_owned(),
-                "/runes/v1/etchings/SLOWTRAINNORTH".to_owned(),
-                "/runes/v1/etchings/1:0/holders?offset=5".to_owned(),
-                format!("/ordinals/v1/brc-20/balances/{holder}"),
-                format!("{inscription}/content"),
-                inscription,
-            ]
-        });
         Self {
             tokens: tokens.collect(),
             transactions,
             blocks,
-            rest: rest.unwrap_or_default(),
         }
     }
 }

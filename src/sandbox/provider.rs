@@ -84,7 +84,7 @@ pub struct Counts {
     pub block: u64,
     /// Requests for the two status paths.
     pub status: u64,
-    /// Requests for the rest of the API, for any other path, or for a path of the other API.
+    /// Requests for any other path, or for a path of the other API.
     pub other: u64,
     /// Answers with a status of 400 to 499.
     pub client_errors: u64,
@@ -152,7 +152,7 @@ impl Provider {
             Some(Resource::Transaction(_)) => &mut counts.transaction,
             Some(Resource::Block(_)) => &mut counts.block,
             Some(Resource::OrdinalsStatus | Resource::RunesStatus) => &mut counts.status,
-            Some(Resource::Rest(_)) | None => &mut counts.other,
+            None => &mut counts.other,
         } += 1;
         self.minute.add(now);
         counts.busiest_minute = counts.busiest_minute.max(self.minute.count(now));

@@ -20,7 +20,7 @@ use ordgate::pages::Hash;
 pub(crate) use records::{Asked, Reply, Sent, UpstreamAnswer};
 
 use crate::weather::Weather;
-use crate::world::{BlockId, REST, Subject, Target, Thing, Time, World};
+use crate::world::{BlockId, REST, Subject, TYPED, Target, Thing, Time, World};
 
 /// What is counted, of a play or of many.
 pub(crate) type Tally = BTreeMap<&'static str, u64>;
@@ -174,9 +174,9 @@ fn covers(
     named: Option<u32>,
 ) -> bool {
     let route = |target: &Target| match target.subject {
-        Subject::Token(_) => 0,
-        Subject::Tx(_) => 1,
-        Subject::Height(_) | Subject::Hash(_) | Subject::Status(_) => 2,
+        Subject::Token(_) => TYPED[0],
+        Subject::Tx(_) => TYPED[1],
+        Subject::Height(_) | Subject::Hash(_) | Subject::Status(_) => TYPED[2],
         Subject::Rest(tip, _) => REST[tip],
     };
     let of_route = |purged: u16| purged == route(target) && purged == route(from);

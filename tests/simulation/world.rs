@@ -28,8 +28,11 @@ pub(crate) const RUNES: usize = 1;
 
 pub(crate) const NAMES: [&str; 2] = ["ordinals", "runes"];
 
-/// The numbers of the routes for the rest of their APIs.
-pub(crate) const REST: [u16; 2] = [3, 9];
+/// The numbers of the routes for the rest of their APIs, and of those of tokens, transactions
+/// and blocks, which come after them.
+pub(crate) const REST: [u16; 2] = [0, 6];
+
+pub(crate) const TYPED: [u16; 3] = [7, 8, 9];
 
 /// Tickers. The last is never deployed.
 pub(crate) const TICKERS: [&str; 5] = ["ordi", "sats", "late", "rats", "none"];

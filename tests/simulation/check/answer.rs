@@ -1,5 +1,7 @@
 //! The checks of one answer.
 
+use std::ops::Range;
+
 use http::StatusCode;
 use ordgate::pages::{Hash, hash};
 
@@ -58,13 +60,23 @@ impl<'j> Judged<'j> {
     }
 
     /// When the upstream's answer changed that a version had. Changes that its
-    /// status does not show cannot be known, and do not count.
-    fn until(&self, index: usize) -> Option<Time> {
+    /// status does not show cannot be known, and do not count; nor do those to
+    /// other versions and back of which no status was `told`.
+    fn until(&self, index: usize, told: impl Fn(Range<usize>) -> bool) -> Option<Time> {
+        let history = self.history();
         let status = |version: &'j Version| (version.height, &*version.tag);
-        let own = status(&self.history()[index]);
-        let mut after = self.history()[index + 1..].iter();
-        let changed = after.find(|later| status(later) != own);
-        changed.map(|later| later.begin)
+        let own = status(&history[index]);
+        let mut at = index;
+        loop {
+            at += history[at..]
+                .iter()
+                .position(|later| status(later) != own)?;
+            let back = history[at..].iter().position(|later| status(later) == own);
+            match back {
+                Some(back) if !told(at..at + back) => at += back,
+                _ => return Some(history[at].begin),
+            }
+        }
     }
 
     /// The height that it is about.
@@ -153,7 +165,15 @@ impl Judge {
     fn check_age(&self, answer: &Judged<'_>) -> Result<(), String> {
         let (at, reply) = (answer.at, answer.reply);
         let oldest = self.oldest(at, answer.from, reply, answer.is_immutable, answer.is_stale);
-        let ends = answer.times.iter().map(|(index, _)| answer.until(*index));
+        let told = |versions: Range<usize>| {
+            self.asked.iter().any(|asked| {
+                let is_of = |version| versions.contains(&version);
+                let is_status = asked.target.subject == Subject::Status(answer.tip());
+                is_status && asked.delivered.is_some() && (is_of(asked.tag) || is_of(asked.body))
+            })
+        };
+        let ends = answer.times.iter();
+        let ends = ends.map(|(index, _)| answer.until(*index, told));
         let ends: Vec<_> = ends.collect();
         if ends.iter().any(|end| end.is_none_or(|end| end >= oldest)) {
             return Ok(());

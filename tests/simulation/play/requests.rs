@@ -13,7 +13,7 @@ use ordgate::gateway::Session;
 use super::{Event, Play};
 use crate::check::{Reply, Sent};
 use crate::dice::Dice;
-use crate::world::{REFUSED, REST, Subject, TICKERS, Target, rest_path};
+use crate::world::{REFUSED, REST, Subject, TICKERS, TYPED, Target, rest_path};
 
 impl Play {
     /// A client asks something.
@@ -156,9 +156,9 @@ impl Play {
         let back = self.dice.below(last.min(20) + 1);
         let target = self.judge.client(last - back).target.clone();
         let route = match target.subject {
-            Subject::Token(_) => 0,
-            Subject::Tx(_) => 1,
-            Subject::Height(_) | Subject::Hash(_) | Subject::Status(_) => 2,
+            Subject::Token(_) => TYPED[0],
+            Subject::Tx(_) => TYPED[1],
+            Subject::Height(_) | Subject::Hash(_) | Subject::Status(_) => TYPED[2],
             Subject::Rest(tip, _) => REST[tip],
         };
         let text = |id: &str| Purge::Text(id.into());
