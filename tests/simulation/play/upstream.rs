@@ -86,7 +86,8 @@ impl Play {
                 coming.send(Ok(Bytes::from(body))).unwrap();
                 if self.dice.percent(50) {
                     self.coming.insert(id, coming);
-                    let after = self.dice.around(self.weather.latency[2]);
+                    // Whoever waits goes alone after five seconds.
+                    let after = self.dice.around(self.weather.latency[2]).min(4_500);
                     self.plan(after, Event::End(id));
                 }
                 AnswerBody::Coming(Pieces(pieces).boxed_unsync(), None)
