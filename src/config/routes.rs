@@ -178,6 +178,17 @@ impl Query {
 }
 
 impl RouteEntry {
+    fn methods(&self) -> Methods {
+        if self.methods.contains(&Verb::Any) {
+            return Methods::Any;
+        }
+        let method = |verb: &Verb| match verb {
+            Verb::Head => Method::HEAD,
+            Verb::Get | Verb::Any => Method::GET,
+        };
+        Methods::Listed(self.methods.iter().map(method).collect())
+    }
+
     /// The route, without its upstream.
     ///
     /// # Errors
@@ -207,16 +218,6 @@ impl RouteEntry {
         let names: Vec<&str> = params.iter().map(|param| &*param.name).collect();
         let path = PathTemplate::new(template, &names)
             .map_err(|why| vec![format!("the path {template:?}: {why}")])?;
-        let methods = match self.methods.contains(&Verb::Any) {
-            true => Methods::Any,
-            false => {
-                let method = |verb: &Verb| match verb {
-                    Verb::Head => Method::HEAD,
-                    Verb::Get | Verb::Any => Method::GET,
-                };
-                Methods::Listed(self.methods.iter().map(method).collect())
-            }
-        };
         let (headers, passed) = match &self.headers {
             PassedFields::Typed => (HeaderMode::Typed, None),
             PassedFields::All => (HeaderMode::All, None),
@@ -252,7 +253,7 @@ impl RouteEntry {
             },
             request: RequestRules {
                 path: self.path.as_str().into(),
-                methods,
+                methods: self.methods(),
                 params,
                 query,
                 any_query: matches!(self.query, Query::Any),

@@ -85,16 +85,12 @@ impl Play {
         if dice.percent(12) {
             let (tip, height) = (dice.below(2), world.tip() + 1 - depth(dice, 14) as u32);
             let path = rest_path(tip, height);
-            let target = Target::read(&path);
-            return (format!("{path}?any=1&any=2"), target);
+            return (format!("{path}?any=1&any=2"), Target::read(&path));
         }
         let (tokens, kind) = (self.weather.tokens, dice.between(0, 99));
         let subject = match dice.between(20, 99) {
             _ if kind < tokens => Subject::Token((*dice.pick(&TICKERS)).to_owned()),
-            0..=49 => {
-                let tip = world.tip() + 1;
-                Subject::Height(tip - depth(dice, 14) as u32)
-            }
+            0..=49 => Subject::Height(world.tip() + 1 - depth(dice, 14) as u32),
             50..=64 => Subject::Hash(world.blocks[any(dice)].hash.clone()),
             65 => Subject::Hash(dice.hash()),
             66 => Subject::Tx(dice.hash()),
