@@ -107,7 +107,7 @@ pub(crate) struct View {
     /// When the epoch began.
     pub(crate) began: Moment,
     /// When the one before it ceased to keep answers fresh: earlier, if the tip was lost.
-    pub(crate) ended: Moment,
+    pub(crate) ended: [Moment; 8],
     /// Recent responses that name a higher block are stale: the tip, or a lower one that it
     /// had and that is not checked yet.
     pub(crate) lowest_tip: Option<u32>,
@@ -161,8 +161,8 @@ impl View {
         }
     }
 
-    /// Whether a stored response with this lifetime is fresh. One of an earlier epoch counts as
-    /// stale since the last one ended.
+    /// Whether a stored response with this lifetime is fresh. One of an epoch whose end is not
+    /// known any more counts as stale since it was received.
     pub(super) fn freshness(
         &self,
         stamp: &ChainStamp,
@@ -174,7 +174,11 @@ impl View {
         let until = match stamp.class {
             Class::Final => return Freshness::until(until, now),
             Class::Recent => until.min(self.recent_until(stamp)),
-            Class::Absent | Class::Live if stamp.epoch != self.epoch => until.min(self.ended),
+            Class::Absent | Class::Live if stamp.epoch != self.epoch => {
+                let ago = usize::try_from(self.epoch - stamp.epoch - 1);
+                let ended = ago.ok().and_then(|ago| self.ended.get(ago));
+                until.min(*ended.unwrap_or(&received))
+            }
             Class::Live if !stamp.is_settled => until.min(self.began + finality.live_ttl),
             Class::Absent | Class::Live => until,
         };

@@ -329,7 +329,8 @@ impl Ledger {
     }
 
     fn begin_epoch(&mut self, ended: Moment, now: Moment) {
-        self.view.ended = ended;
+        self.view.ended.rotate_right(1);
+        self.view.ended[0] = ended;
         self.view.epoch += 1;
         self.view.began = now;
         self.proved = self.answers;

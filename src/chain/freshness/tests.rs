@@ -219,7 +219,10 @@ fn without_a_tip_what_is_not_final_is_fresh_for_a_second() {
     // It ended when the tip was lost, and not when the next was seen.
     test.tip(101, 90);
     assert_eq!(test.freshness(live, 20, 91), "stale 61");
-    // After one more, it counts as stale since the last epoch ended.
-    test.tip(102, 92);
-    assert_eq!(test.freshness(live, 20, 93), "stale 1");
+    // Eight ends are known; then it counts as stale since it was received.
+    for (height, expected) in (102..110).zip([63, 64, 65, 66, 67, 68, 69, 80]) {
+        test.tip(height, u64::from(height) - 10);
+        let found = test.freshness(live, 20, u64::from(height) - 9);
+        assert_eq!(found, format!("stale {expected}"), "{height}");
+    }
 }
