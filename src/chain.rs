@@ -1,8 +1,8 @@
 //! What ordgate knows of the chain: the tip and the epoch of each indexer, which
 //! block is at which height, and whether a stored response is still valid.
 //!
-//! The status path reports the tip ([`tip::Tip::apply_status`]), other upstream answers name
-//! blocks ([`tip::Tip::apply_answer`]). The rules are in [`ledger`] and [`freshness`], and are
+//! The status path, asked by [`crate::probe`], reports the tip ([`tip::Tip::apply_status`]); other
+//! upstream answers name blocks ([`tip::Tip::apply_answer`]). The rules are in [`ledger`] and [`freshness`], and are
 //! pure. The cache calls [`tip::Tip::freshness`] for each hit, which takes no lock. Everything
 //! else is behind a lock for each tip and one for the index of transactions, held for
 //! arithmetic only.

@@ -1,8 +1,8 @@
 //! The path of a request, from its head to its response:
 //!
 //! ```text
-//! listener -> answer -> recall: client, limit, route, key -> decide
-//!   from memory:  -> render -> finish
+//! listener -> answer -> answer_from_memory: limit, token, route, key
+//!   from memory:  -> serve_stored: decide, render -> finish
 //!   a miss:       -> answer_miss: limit of misses, fetch, or a stale response -> finish
 //! ```
 //!
@@ -185,12 +185,12 @@ impl Gateway {
             return Err(Reason::Body.into());
         }
         let key = route.canonical(&found.captures, uri.query())?;
-        self.recall(session, route, request, key, context)
+        self.serve_stored(session, route, request, key, context)
     }
 
     /// Answers from memory, or says what is to be fetched.
     #[inline]
-    fn recall<B>(
+    fn serve_stored<B>(
         &self,
         session: &Session,
         route: &Route,

@@ -1,7 +1,7 @@
 //! Whether a stored response of mode `chain` is fresh, and how old it is. Pure.
 //!
 //! A response is fresh until the first of several moments: its lifetime
-//! ends, its epoch ends, a check refutes it, the tip is no longer known.
+//! ends, its epoch ends (live, absent), a check refutes it, the tip is no longer known.
 
 use std::time::Duration;
 

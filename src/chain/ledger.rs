@@ -366,7 +366,8 @@ impl Ledger {
         self.doubt = None;
     }
 
-    /// The block that was asked for does not stand: a lower one is asked for.
+    /// The block that was asked for does not stand: a lower one is asked for. Returns from which
+    /// height on everything is to be purged, if the check has ended.
     fn refute(&mut self, now: Moment) -> Option<u32> {
         let doubt = self.doubt.as_mut()?;
         let most = doubt.height.checked_sub(1 << doubt.refuted);
@@ -380,7 +381,7 @@ impl Ledger {
     }
 
     /// Has the check ask for the highest block up to a height that was known before the
-    /// change. Where there is none, nothing is known to stand.
+    /// change. Where there is none, nothing is known to stand. Returns the same.
     fn ask_up_to(&mut self, most: Option<u32>, now: Moment) -> Option<u32> {
         let doubt = self.doubt.as_mut()?;
         let next = most.and_then(|most| {

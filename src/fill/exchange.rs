@@ -106,6 +106,7 @@ impl Fetch {
                 Some(received.await?)
             }
         };
+        // Before it waits for a permit: an earlier moment is safe.
         let start = self.tip().read(|ledger| ledger.start());
         let (purge, sent) = (fill.cache.store().purges(), fill.clock.now());
         let request = UpstreamRequest {

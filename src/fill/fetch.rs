@@ -221,7 +221,8 @@ impl Fetch {
             return self.exchange(None, again).await;
         }
         if self.route().cache.mode == Mode::Chain {
-            // Without a tip, nothing of what others have can be used, nor an answer be stored.
+            // Without a tip, nothing of what others have can be used, nor an
+            // answer be stored for more than a second.
             self.tip().reach(Progress::Probed, FIRST_PROBE).await;
         }
         match self.recall().await {

@@ -1,6 +1,7 @@
 //! Plain routes, whose responses follow the origin's own fields: those with mode `respect`
 //! or `headers = "all"`. What memory has for a request, and which requests one answer may
-//! serve. The rules are in [`crate::cache`], each quoted beside its code.
+//! serve; the key by which requests are collapsed, on all routes. The rules are in
+//! [`crate::cache`], each quoted beside its code.
 
 use std::cell::LazyCell;
 use std::collections::HashMap;
