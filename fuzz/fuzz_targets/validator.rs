@@ -55,12 +55,11 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// A tag equals itself weakly, and strongly where it is strong.
+/// A tag equals itself strongly where it is strong.
 fn tag(value: &[u8]) {
     let Some(tag) = EntityTag::parse(value) else {
         return;
     };
-    assert!(tag.equals_weakly(&tag));
     assert_eq!(tag.equals_strongly(&tag), !tag.weak);
     let prefix: &[u8] = if tag.weak { b"W/\"" } else { b"\"" };
     assert_eq!(value.trim_ascii(), [prefix, tag.opaque, b"\""].concat());
