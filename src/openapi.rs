@@ -183,14 +183,14 @@ mod tests {
 
     #[test]
     fn the_rest_of_the_api_is_described_where_it_is_passed_on() {
-        for (text, paths) in [("", 3), ("api = \"all\"", 10)] {
+        for (text, paths) in [("", 4), ("api = \"all\"", 11)] {
             let document = document(&Config::parse("p", text).unwrap().routes, false);
             assert_eq!(document["paths"].as_object().unwrap().len(), paths);
             let is_described = document["tags"].to_string().contains("passed on");
-            assert_eq!(is_described, paths == 10);
+            assert_eq!(is_described, paths == 11);
             let get = &document["paths"]["/ordinals/v1/inscriptions/{id}/content"]["get"];
             let content = &get["responses"]["200"]["content"];
-            assert_eq!(content["*/*"].is_object(), paths == 10);
+            assert_eq!(content["*/*"].is_object(), paths == 11);
         }
     }
 
