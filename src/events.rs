@@ -228,11 +228,10 @@ impl Listener {
     /// What it is sent next, if there is something.
     fn take(&mut self) -> Option<Bytes> {
         let log = self.log.borrow_and_update();
-        self.is_over = log.is_draining || self.next < log.before;
-        if self.is_over {
-            return Some(format!("retry: {}\n\n", fastrand::u32(RETRY)).into());
-        }
-        for event in log.events.iter().skip((self.next - log.before) as usize) {
+        // None, where it is too far behind.
+        let place = self.next.checked_sub(log.before);
+        let place = place.map_or(usize::MAX, |place| place as usize);
+        for event in log.events.iter().skip(place) {
             self.next += 1;
             let Some(tip) = self.tips.iter().find(|tip| event.mark.starts_with(*tip)) else {
                 continue;
@@ -245,7 +244,9 @@ impl Listener {
             }
             return Some(event.text.clone());
         }
-        None
+        self.is_over = log.is_draining || place == usize::MAX;
+        let retry = || format!("retry: {}\n\n", fastrand::u32(RETRY)).into();
+        self.is_over.then(retry)
     }
 }
 
