@@ -85,7 +85,7 @@ pub struct RequestAllowance {
 
 /// A request or a miss over its client's limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TooMany {
+pub struct OverLimit {
     /// The value of `ratelimit-policy`.
     pub(crate) policy: HeaderValue,
     /// The value of `ratelimit`.
@@ -201,11 +201,11 @@ impl ClientRate {
     /// # Errors
     /// Where it exceeds the limit; it is not counted then.
     #[inline]
-    pub fn admit(&self, client: Client, now: Moment) -> Result<RequestAllowance, TooMany> {
+    pub fn admit(&self, client: Client, now: Moment) -> Result<RequestAllowance, OverLimit> {
         let burst = self.quota.burst_size();
         let wait = |not_until: NotUntil<Nanos>| {
             let retry_after = ceil(not_until.wait_time_from(now.nanos().into())).max(1);
-            TooMany {
+            OverLimit {
                 policy: self.policy.clone(),
                 left: field(self.name, 0, retry_after),
                 retry_after,
@@ -250,7 +250,7 @@ impl Limit {
     ///
     /// # Errors
     /// Where it exceeds the limit; it is not counted then.
-    pub fn admit_miss(&self, client: Client, now: Moment) -> Result<(), TooMany> {
+    pub fn admit_miss(&self, client: Client, now: Moment) -> Result<(), OverLimit> {
         let misses = self.misses.as_ref();
         misses.map_or(Ok(()), |misses| misses.admit(client, now).map(drop))
     }

@@ -3,7 +3,7 @@
 //! whether they answer, and which endpoint is behind.
 //!
 //! Probes are not conditional: the `etag` of the reference upstream's ordinals status
-//! may stay the same while the height changes (API, "ETags"), which would give a false
+//! may stay the same while the height changes which would give a false
 //! 304. The body is a hundred bytes.
 //!
 //! After each status, the block is asked for that a check needs, if there is one

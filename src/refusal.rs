@@ -11,7 +11,7 @@ use http::header::{ALLOW, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
-use crate::limit::{TooMany, ceil};
+use crate::limit::{OverLimit, ceil};
 use crate::reason::Reason;
 use crate::trace::TraceId;
 use crate::upstream::Failure;
@@ -108,7 +108,7 @@ impl Refusal {
     }
 
     /// The client has exceeded its rate of requests, or of those to the upstream.
-    pub(crate) fn too_many(reason: Reason, too_many: TooMany) -> Self {
+    pub(crate) fn too_many(reason: Reason, too_many: OverLimit) -> Self {
         let refusal = Self::from(reason).with(RATELIMIT_POLICY, too_many.policy);
         let refusal = refusal.with(RATELIMIT, too_many.left);
         refusal.retry_after(too_many.retry_after)

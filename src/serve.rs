@@ -1,8 +1,8 @@
 //! Starts and stops a server: sockets, threads, gateways.
 //!
 //! Each worker is a thread with a runtime of its own, on which it accepts and serves
-//! connections (`listeners`). A further thread runs the admin listener, probes and
-//! maintenance (`control`). `build` makes gateways, `reloader` replaces one by the next.
+//! connections (`listeners`). A further thread runs the admin listener and
+//! probes, and starts maintenance (`control`). `build` makes gateways, `reloader` replaces one by the next.
 
 mod build;
 mod control;

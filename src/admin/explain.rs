@@ -2,8 +2,8 @@
 //! it would do.
 //!
 //! The gateway's own decision is shown ([`Fill::decide`](crate::fill::Fill::decide)). Nothing
-//! is fetched; of what is counted, only look-ups on disk are. The answer holds for a plain GET by a client within its limits,
-//! without fields that select another response.
+//! is fetched, and nothing is counted but look-ups on disk. The answer holds for a plain GET by a
+//! client within its limits, without fields that select another response.
 
 use std::net::Ipv4Addr;
 

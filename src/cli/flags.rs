@@ -118,7 +118,7 @@ pub(super) struct PurgeFlags {
 pub(super) struct WantedFlags {
     /// The answers for a public path with its query, or for a URL
     ///
-    /// For a list, all pages go, whatever the query; for a transaction, also the pages
+    /// For a list of activity, all pages go, whatever the query; for a transaction, also the pages
     /// of its block that contain it; a block goes by its height and by its hash.
     #[arg(long, value_name = "URL")]
     pub(super) url: Vec<String>,

@@ -58,8 +58,8 @@ pub struct RouteEntry {
     headers: PassedFields,
     /// The form of answers, for /openapi.json. Answers must be JSON, unless it is "any": any
     /// content type, sent on while it is stored, of which nothing is read. In mode "chain" they
-    /// are then fresh until the tip moves, if their status is 200; a 404 for a second; others are
-    /// passed on. What is longer than `max_body_bytes` is passed on, too.
+    /// are then fresh until the tip moves, if their status is 200; a 404 for a second; other client
+    /// errors are passed on. What is longer than `max_body_bytes` is passed on, too.
     ///
     /// Where two routes with "rune-activity", pages = true, and the same tip and upstream have
     /// the activity of transactions and of blocks, a transaction that is whole in stored

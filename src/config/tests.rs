@@ -1,5 +1,4 @@
-//! What a file may have, what is reported of one that has something else, and what follows
-//! from it.
+//! Which files are accepted, what is reported of others, and which settings follow.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

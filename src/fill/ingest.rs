@@ -2,7 +2,7 @@
 //! applied to the chain's ledger first, and stored with the finality class and the epoch that
 //! follow; in mode `override` for the time of its status. JSON was read whole by then. An answer
 //! of any content type ([`Fetch::begin`]) may still be coming; it is [`Fetch::complete`] later.
-//! And the requests for blocks by which the ledger learns whether what is stored still stands.
+//! Here are also the requests for blocks by which the ledger learns whether what is stored still stands.
 
 use std::sync::Arc;
 

@@ -25,7 +25,7 @@ fn a_client_has_its_burst_and_then_its_rate() {
     for left in [2, 1, 0] {
         assert_eq!(admit(CLIENT).unwrap().remaining, left);
     }
-    let refused = TooMany {
+    let refused = OverLimit {
         policy: HeaderValue::from_static("\"default\";q=3;w=3"),
         left: HeaderValue::from_static("\"default\";r=0;t=1"),
         retry_after: 1,

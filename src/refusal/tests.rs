@@ -14,7 +14,7 @@ fn each_refusal_has_its_status_and_fields() {
             ..Failure::status(reason, StatusCode::from_u16(code).unwrap())
         })
     };
-    let too_many = TooMany {
+    let too_many = OverLimit {
         policy: HeaderValue::from_static("\"misses\";q=1;w=60"),
         left: HeaderValue::from_static("\"misses\";r=0;t=3"),
         retry_after: 3,

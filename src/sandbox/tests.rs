@@ -1,4 +1,4 @@
-//! The sandbox as those see it who hold it.
+//! The sandbox through its public methods.
 
 use super::{Sandbox, Settings};
 

@@ -1,5 +1,5 @@
 //! One key of the provider: what it has spent, which of all upstreams use it, and at which
-//! hosts it rests or is set aside.
+//! hosts it is in cooldown or quarantined.
 //!
 //! The process has one [`ProviderKey`] for each value
 //! ([`Budgets`](super::keys::Budgets)). So a key that several upstreams send has one
@@ -10,7 +10,8 @@
 //! Requests without a key have a `ProviderKey` without a value for each upstream, until a
 //! reload: it has no limits, but for what its server reports.
 //!
-//! After a 429 a key rests at its host, and after a refusal it is set aside there for a minute.
+//! After a 429 a key is in cooldown at its host; after a refusal it is quarantined there for a
+//! minute.
 //!
 //! Replicas divide each budget ([`Shared::split`]). With an engine, a request is charged to
 //! this replica's floor or, if that is spent, to the pool of all replicas, and stays there;

@@ -1,4 +1,4 @@
-//! The budget never exceeds a window, keeps a part for probes, and is not run out of.
+//! The budget never exceeds a window, keeps a part for probes, and is not used up by a burst.
 
 use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
