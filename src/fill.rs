@@ -88,6 +88,8 @@ pub struct Fill {
     not_cut: LogInterval,
     /// The keys of plain routes whose last answer could not be shared.
     unshared: Arc<Mutex<plain::Unshared>>,
+    /// The keys that are fetched for one client alone, each as often as it is.
+    alone: Arc<Mutex<Vec<Key>>>,
 }
 
 /// What is to be fetched, and for whom.
@@ -203,6 +205,7 @@ impl Fill {
             failures: before.map_or_else(Arc::default, |fill| fill.failures.clone()),
             not_cut: LogInterval::default(),
             unshared: before.map_or_else(Arc::default, |fill| fill.unshared.clone()),
+            alone: before.map_or_else(Arc::default, |fill| fill.alone.clone()),
             collapse: before.map_or_else(Collapse::new, |fill| fill.collapse.clone()),
             routes,
             cache,

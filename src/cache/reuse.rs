@@ -101,9 +101,8 @@ pub(crate) fn has_content(request: &HeaderMap) -> bool {
 }
 
 /// Whether the selected stored response, which arrived so long ago, may answer the request.
-/// `failed` is the route's
-/// `stale_if_error` where the origin has failed: how stale the response may be if no directive
-/// sets a bound, which §4.2.4 accepts as permission. Zero forbids it.
+/// `failed` is the route's `stale_if_error` where the origin has failed: how stale the response
+/// may be if no directive sets a bound, which §4.2.4 accepts as permission. Zero forbids it.
 ///
 /// # Errors
 /// Why it may not before it has been validated.

@@ -106,7 +106,8 @@ pub(crate) struct View {
     pub(crate) epoch: Epoch,
     /// When the epoch began.
     pub(crate) began: Moment,
-    /// When the one before it ceased to keep answers fresh: earlier, if the tip was lost.
+    /// When each of the epochs before it ceased to keep answers fresh, the latest first: earlier,
+    /// if the tip was lost.
     pub(crate) ended: [Moment; 8],
     /// Recent responses that name a higher block are stale: the tip, or a lower one that it
     /// had and that is not checked yet.
@@ -177,7 +178,7 @@ impl View {
             Class::Absent | Class::Live if stamp.epoch != self.epoch => {
                 let ago = usize::try_from(self.epoch - stamp.epoch - 1);
                 let ended = ago.ok().and_then(|ago| self.ended.get(ago));
-                until.min(*ended.unwrap_or(&received))
+                until.min(ended.map_or(received, |ended| received.max(*ended)))
             }
             Class::Live if !stamp.is_settled => until.min(self.began + finality.live_ttl),
             Class::Absent | Class::Live => until,

@@ -51,6 +51,10 @@ pub struct ServerTable {
     /// this, the client that holds the most loses the connection that has been stalled
     /// longest. One client may hold half of it, beside its largest answer; then it loses its
     /// connections, the longest waiting first. Trusted proxies may hold any amount.
+    ///
+    /// An answer that is being stored counts whole until it is stored, also what its client has
+    /// read: whoever downloads several large ones at once may lose connections. Raise this then,
+    /// or lower `upstream.max_body_bytes`.
     #[serde(with = "Size::<1_048_576>")]
     pub max_unsent_bytes: u64,
     /// How long a connection may be without a request. A request's head may take as long, ten

@@ -181,7 +181,8 @@ impl Fetch {
         let upstream = self.fill.upstreams.get(self.route().upstream.number);
         let (settings, is_events) = (&upstream.settings, is_event_stream(&head.fields));
         let max = (settings.max_body_bytes).min(self.fill.cache.store().max_body());
-        let fits = !is_events && length.is_none_or(|length| length <= max);
+        let is_off = self.route().cache.mode == Mode::Off;
+        let fits = !is_events && !is_off && length.is_none_or(|length| length <= max);
         let silence = match length.is_some() && !is_events {
             true => settings.silence_timeout,
             // A body that may have no end may also pause.

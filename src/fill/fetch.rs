@@ -25,6 +25,7 @@ use crate::clock::Moment;
 use crate::collapse::{FetchError, Follow, Lead, Mark, Role, Wait};
 use crate::reason::Reason;
 use crate::route::{HeaderMode, Route};
+use crate::sync::lock;
 use crate::trace;
 use crate::trace::steps::{StepTimer, UpstreamStep};
 use crate::upstream::{Failure, RequestBody};
@@ -242,9 +243,13 @@ impl Fetch {
     /// Fetches for this client alone.
     async fn alone(self: &Arc<Self>, body: Option<RequestBody>) -> Result<Answer, Failure> {
         self.has_led.store(true, Relaxed);
+        let under_way = Alone::of(self);
         let Fetched { own, rest, .. } = self.exchange(body, false).await;
         if let Some(collecting) = rest {
-            tokio::spawn(trace::inherit(collecting.run()));
+            tokio::spawn(trace::inherit(async move {
+                let _under_way = under_way;
+                collecting.run().await
+            }));
         }
         own
     }
@@ -289,6 +294,29 @@ impl Fetch {
         {
             // It follows nobody: if that answer cannot be shared, it would be sent for nobody.
             tokio::spawn(own.lead(lead, oneshot::channel().0, false));
+        }
+    }
+}
+
+/// A key that is fetched for one client alone, until this is dropped: an unsafe method must know
+/// of it. Unsafe requests are not among them.
+struct Alone(Arc<Fetch>);
+
+impl Alone {
+    fn of(fetch: &Arc<Fetch>) -> Option<Self> {
+        let is_safe = fetch.request.method.is_safe();
+        is_safe.then(|| {
+            lock(&fetch.fill.alone).push(fetch.key().clone());
+            Self(fetch.clone())
+        })
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        let mut keys = lock(&self.0.fill.alone);
+        if let Some(at) = keys.iter().position(|key| key == self.0.key()) {
+            keys.swap_remove(at);
         }
     }
 }

@@ -249,6 +249,8 @@ impl Fetch {
         let mut request = self.request.clone();
         request.method = Method::GET;
         request.fields.remove(CACHE_CONTROL);
+        // It counts for no connection: a key has one at a time.
+        request.activity = None;
         if self.is_typed() {
             // Its answer goes to no client, so it is no request for a coding.
             request.fields.remove(ACCEPT_ENCODING);

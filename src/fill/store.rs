@@ -18,6 +18,7 @@ use crate::cache::purge::CheckedPurge;
 use crate::cache::storable::{SetCookie, is_for_everyone, storable, stored_fields};
 use crate::cache::vary::{nominated, secondary_key};
 use crate::cache::{OriginFields, StoredFields, StoredResponse, date, hop, invalidate, reuse};
+use crate::sync::lock;
 use crate::wire::Body;
 
 impl Fetch {
@@ -170,7 +171,7 @@ impl Fetch {
     }
 
     /// Removes what an unsafe method invalidates (§4.4), on all routes to the
-    /// same origin that obey its fields. An answer under way that nobody may share stays.
+    /// same origin that obey its fields.
     pub(super) fn invalidate(&self, head: &Head) {
         let (fill, method) = (&self.fill, &self.request.method);
         let store = fill.cache.store();
@@ -184,8 +185,11 @@ impl Fetch {
                 let key = Key::of(other.number, upstream.target_of(&target));
                 // Nothing else: of all purges the last are remembered, and a client could make
                 // any number.
-                let is_known =
-                    || store.variants(&key).is_some() || fill.collapse.has(key.as_bytes());
+                let is_known = || {
+                    store.variants(&key).is_some()
+                        || fill.collapse.has(key.as_bytes())
+                        || lock(&fill.alone).contains(&key)
+                };
                 let obeys = other.cache.mode == Mode::Respect;
                 if obeys && upstream.shares_origin_with(origin) && is_known() {
                     store.invalidate(&key);

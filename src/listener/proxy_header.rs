@@ -16,8 +16,6 @@ const V1_MAX: usize = 107;
 /// The most bytes of a header of version 2 after its length. Addresses take 216 bytes at the
 /// most; the rest is for TLVs, which are skipped.
 const V2_MAX: usize = 520;
-/// The most bytes of a header of either version.
-pub const MAX_HEADER: usize = V2.len() + 4 + V2_MAX;
 
 /// Reads a header, and nothing after it. Returns the client's address; `None` where the proxy
 /// reports none (`LOCAL`, `UNKNOWN`, unix sockets): the connection's own address counts then.

@@ -1,8 +1,8 @@
 //! A SQLite database as ordgate uses it: one connection, which nobody else may have
 //! beside it, and a write-ahead log.
 //!
-//! A process that is killed while it
-//! begins a database anew leaves a file without tables, which the next one finds unusable.
+//! A process that is killed while it begins a database anew leaves a file without tables, which
+//! the next one finds unusable.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -37,8 +37,8 @@ impl From<rusqlite::Error> for OpenError {
     }
 }
 
-/// Opens a database, and reads of it what `read` does. Where it is absent, or `read` finds it unusable, it is begun anew with
-/// the tables that `new` makes, which is told whether it was there.
+/// Opens a database, and reads of it what `read` does. Where it is absent, or `read` finds it
+/// unusable, it is begun anew with the tables that `new` makes, which is told whether it was there.
 pub(super) fn open<T>(
     path: &Path,
     read: impl Fn(&mut Connection) -> Result<T, OpenError>,

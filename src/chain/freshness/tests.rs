@@ -219,6 +219,11 @@ fn without_a_tip_what_is_not_final_is_fresh_for_a_second() {
     // It ended when the tip was lost, and not when the next was seen.
     test.tip(101, 90);
     assert_eq!(test.freshness(live, 20, 91), "stale 61");
+    assert_eq!(
+        test.freshness(live, 85, 91),
+        "stale 6",
+        "no longer than it is there"
+    );
     // Eight ends are known; then it counts as stale since it was received.
     for (height, expected) in (102..110).zip([63, 64, 65, 66, 67, 68, 69, 80]) {
         test.tip(height, u64::from(height) - 10);

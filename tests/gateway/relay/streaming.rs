@@ -182,6 +182,49 @@ async fn an_answer_purged_or_invalidated_under_way_is_not_served_to_later_client
     }
 }
 
+/// A browser's hard reload goes up alone.
+#[tokio::test]
+async fn an_answer_for_one_client_alone_is_not_stored_after_an_invalidation() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream);
+    let gate = Gate::new();
+    upstream.once("/v", halves(&gate));
+    let mut client = gateway.client().await;
+    let reload = [("cache-control", "no-cache")];
+    client.send_request("GET", "/v", &reload).await;
+    reads(&mut client, "half").await;
+    gateway.request("DELETE", "/v", &[]).await;
+    gate.open();
+    reads(&mut client, "rest").await;
+    until("all is over", || gateway.relayed() == 0).await;
+    let asked = upstream.count();
+    gateway.get("/v").await;
+    assert_eq!(upstream.count(), asked + 1);
+}
+
+#[tokio::test]
+async fn a_refresh_counts_for_no_connection() {
+    let upstream = Upstream::start();
+    let setup = plain(&upstream).config("server.max_unsent_bytes = \"1MiB\"");
+    let gateway = setup.manual().start();
+    let mut client = gateway.client().await;
+    let fields = ["cache-control: max-age=1, stale-while-revalidate=60"];
+    let large = ok(&fields, &"x".repeat(600_000));
+    for target in ["/v", "/w"] {
+        upstream.once(target, ok(&fields, "small"));
+        client.get(target).await;
+    }
+    gateway.advance(2000);
+    upstream.usually(move |_| large.clone());
+    for target in ["/v", "/w"] {
+        assert_eq!(client.get(target).await.text(), "small");
+    }
+    for target in ["/v", "/w"] {
+        while gateway.get(target).await.text() == "small" {}
+    }
+    assert_eq!(client.get("/v").await.body.len(), 600_000);
+}
+
 /// The answer to an earlier request, which ends later, does not replace a newer one.
 #[tokio::test]
 async fn a_slow_answer_does_not_replace_a_newer_one() {
